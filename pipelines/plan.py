@@ -1,14 +1,12 @@
 """Says what a run will cost before it starts: dollars and hours, with an interval.
 
     python pipelines/plan.py --config job.yaml --pilot 2000
-    python pipelines/plan.py --config job.yaml --pilot 2000 --second-pilot 1000 --deadline 8
+    python pipelines/plan.py --config job.yaml --pilot 2000 --deadline 8
     python pipelines/plan.py --config job.yaml --from-run s3://bucket/enriched/2026-11-20
     python pipelines/plan.py --config job.yaml --pilot 200 --on g6e.48xlarge --set cost.market=spot
-    python pipelines/plan.py --config cascade.yaml --pilot 500 --gold gold.jsonl --f1 0.8
-    python pipelines/plan.py --config job.yaml --backtest s3://bucket/enriched/2026-11-20
 
-A pilot is a stratified sample of the catalog that runs through the real engine, in <output>.pilot; killed, it
-continues; finished, the same command only computes anew. Exit codes: 0 clean; 1 stopped, run it again; 2 wrong usage,
+A pilot runs evenly spaced rows of the catalog through the real engine, in <output>.pilot/run; killed, it continues;
+finished, the same command only computes anew. Exit codes: 0 clean; 1 stopped, run it again; 2 wrong usage,
 configuration or input.
 """
 
@@ -16,9 +14,8 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 if not __package__:
     # Started as a file: Python has put this folder on the path, the checkout around it is needed.
@@ -40,18 +37,10 @@ def plan(
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="change a key of the file; may be repeated")
     ] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="only N rows, evenly spaced over the catalog")] = None,
-    pilot: Annotated[int | None, typer.Option(min=1, help="rows to draw and run")] = None,
-    second_pilot: Annotated[
-        int, typer.Option(min=0, help="rows more, where the first pilot found the largest spread")
-    ] = 0,
+    pilot: Annotated[int | None, typer.Option(min=1, help="evenly spaced rows to run")] = None,
     from_run: Annotated[
         str | None, typer.Option(metavar="RUN", help="no pilot: what this finished run's products cost")
     ] = None,
-    backtest: Annotated[
-        str | None,
-        typer.Option(metavar="RUN", help="no forecast: tries the method on this run of the catalog"),
-    ] = None,
-    seed: Annotated[int, typer.Option(help="of the draw")] = 0,
     folder: Annotated[str | None, typer.Option(help="where the pilot is kept; by default <output>.pilot")] = None,
     deadline: Annotated[
         list[float] | None, typer.Option(min=0.01, help="hours in which the run has to be done; may be repeated")
@@ -65,68 +54,35 @@ def plan(
     efficiency: Annotated[
         float | None, typer.Option(min=0.01, max=1, help="with --on: share of its GPUs' peak; 0.4 if not given")
     ] = None,
-    gold: Annotated[
-        str | None,
-        typer.Option(metavar="FILE", help="with --pilot and cascade: F1 against cost over thresholds, by these labels"),
-    ] = None,
-    f1: Annotated[
-        float | None,
-        typer.Option("--f1", min=0, max=1, help="with --gold: the threshold that reaches it at least cost"),
-    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="the forecast as JSON in the last line of stdout")] = False,
 ) -> None:
     """Prints the forecast and exits with its code."""
     console = Console(stderr=as_json)
 
     def work() -> int:
-        if [pilot, from_run, backtest].count(None) != 2:
-            raise UsageError("one of --pilot N, --from-run RUN and --backtest RUN is needed")
-        if pilot is None and second_pilot:
-            raise UsageError("--second-pilot goes with --pilot")
+        if (pilot is None) == (from_run is None):
+            raise UsageError("one of --pilot N and --from-run RUN is needed")
         if efficiency is not None and on is None:
             raise UsageError("--efficiency goes with --on")
-        if gold is not None and (pilot is None or on is not None):
-            raise UsageError("--gold goes with --pilot, on a machine that is measured (without --on)")
-        if f1 is not None and gold is None:
-            raise UsageError("--f1 goes with --gold: labels say which F1 a threshold reaches")
         # Imported here: `--help` and wrong options answer at once, without torch.
         from pipelines.console.terminal import print_notes
-        from pipelines.quality.curve import CURVE_NAME
         from pipelines.reporting import forecast_text
-        from pipelines.reporting.cost_plan import Planner
+        from pipelines.reporting.cost_plan import PILOT_RUN, Planner
         from pipelines.reporting.forecast import DEADLINES
-        from pipelines.reporting.forecast_text import curve_json, describe, print_curve
-        from pipelines.reporting.pilot import PILOT_RUN
 
         planner = Planner.open(config, overrides or [], limit, folder, on, console, has_pilot=pilot is not None)
         print_notes(console, [*planner.job.warnings, *planner.job.sample_warnings])
-        answer: Any
-        if gold is not None:
-            planner.check_gold(gold)
-        if backtest is not None:
-            tried = planner.backtest(backtest)
-            for line in describe(tried):
-                console.print(line, highlight=False, soft_wrap=True)
-            answer = [asdict(each) for each in tried]
+        if pilot is not None:
+            forecast = planner.from_pilot(pilot, utilisation)
         else:
-            curve = None
-            if pilot is not None:
-                forecast = planner.from_pilot(pilot, second_pilot, seed, utilisation)
-                curve = planner.curve(gold, utilisation) if gold is not None else None
-            else:
-                forecast = planner.from_run(str(from_run), utilisation)
-            forecast, place = planner.store(forecast, on, efficiency)
-            hours = deadline or list(DEADLINES)
-            forecast_text.print_forecast(console, forecast, hours, place)
-            if pilot is not None:
-                base = planner.folder.describe(PILOT_RUN)
-                console.print(
-                    f"The run takes the pilot's answers over with --base {base}", highlight=False, soft_wrap=True
-                )
-            answer = forecast_text.forecast_json(forecast, hours, place) | {"left_out": planner.job.left_out.to_dict()}
-            if curve is not None:
-                print_curve(console, curve, f1, planner.folder.describe(CURVE_NAME))
-                answer["cascade"] = curve_json(curve, f1)
+            forecast = planner.from_run(str(from_run), utilisation)
+        forecast, place = planner.store(forecast, on, efficiency)
+        hours = deadline or list(DEADLINES)
+        forecast_text.print_forecast(console, forecast, hours, place)
+        if pilot is not None:
+            base = planner.folder.describe(PILOT_RUN)
+            console.print(f"The run takes the pilot's answers over with --base {base}", highlight=False, soft_wrap=True)
+        answer = forecast_text.forecast_json(forecast, hours, place) | {"left_out": planner.job.left_out.to_dict()}
         if as_json:
             print(json.dumps(answer, ensure_ascii=False))
         return EXIT_CLEAN

@@ -1,7 +1,7 @@
 """Reports on a run: which values can be taken, how good each attribute is, products to look at, and what it cost.
 
     python pipelines/report.py runs/demo --gold sample/gold.jsonl
-    python pipelines/report.py s3://bucket/run --compare s3://bucket/other --usd-per-hour 3.77
+    python pipelines/report.py s3://bucket/run --usd-per-hour 3.77
 
 Writes report.html (one file that needs nothing else), report.json and report.md into the run's folder. Works on a run
 that is still going, too. Exit code: 0 written, 2 usage (no such run, gold that does not belong, an unreadable part).
@@ -36,9 +36,8 @@ def main(
     run: Annotated[str, typer.Argument(help="output folder of the run: a local path or any fsspec URI")],
     gold: Annotated[str | None, typer.Option(help="gold file: adds the scores")] = None,
     forecast: Annotated[str | None, typer.Option(help="forecast.json, if not where hpd plan puts it")] = None,
-    compare: Annotated[list[str] | None, typer.Option(help="another run to stand beside; may be repeated")] = None,
     usd_per_hour: Annotated[
-        float | None, typer.Option(min=0, help="price of an engine's hour, for all runs, instead of theirs")
+        float | None, typer.Option(min=0, help="price of an engine's hour, instead of the run's own")
     ] = None,
     sample: Annotated[int, typer.Option(min=0, max=2000, help="products to show")] = 200,
     seed: Annotated[int, typer.Option(help="of the random ones among them")] = 0,
@@ -47,7 +46,7 @@ def main(
     as_json: Annotated[bool, typer.Option("--json", help="one JSON object instead of text")] = False,
 ) -> None:
     """Writes the report and says where it is."""
-    wishes = ReportWishes(gold, forecast, tuple(compare or ()), usd_per_hour, sample, seed)
+    wishes = ReportWishes(gold, forecast, usd_per_hour, sample, seed)
     try:
         if usd_per_hour is not None and not math.isfinite(usd_per_hour):
             raise UsageError(f"--usd-per-hour: {usd_per_hour} is no price")

@@ -33,7 +33,7 @@ FIRST = "--first" if "first:" in (ROOT / "pipelines/extract.py").read_text() els
 """The option for the first rows, now and at the base."""
 UNSTABLE = re.compile(
     r"seconds|started|finished|_at$|node_id|actor_id|attempt|price|cost|billed|usd|instance|share$|hours|progress"
-    r"|outlook|^time$|last_commit|per_second|cached_tokens$|bytes_|num_steps|versions"
+    r"|^time$|last_commit|per_second|cached_tokens$|bytes_|num_steps|versions"
 )
 TOKENS = (
     "num_rows",

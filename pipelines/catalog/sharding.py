@@ -76,12 +76,14 @@ def plan_shards(
     only: Mapping[str, Sequence[int]] | None = None,
     *,
     is_spread: bool = False,
+    num_shards: int | None = None,
 ) -> list[Shard]:
     """Cut `files`, in order, into shards that cover every row exactly once.
 
     Args:
         limit: maximum number of rows: the first ones, or evenly spaced ones if `is_spread`.
         only: row numbers (ascending, by file name) to which the rows are limited.
+        num_shards: if given, the rows are dealt to so many shards in turn, so that each is a sample of all.
     """
 
     def runs() -> Iterator[_Run]:
@@ -91,6 +93,8 @@ def plan_shards(
         num_rows = sum(file.num_rows if only is None else len(only.get(file.name, ())) for file in files)
         return _spread(every, limit, num_rows) if limit < num_rows else every
 
+    if num_shards is not None:
+        return _dealt(runs(), num_shards, row_tokens)
     total_tokens = sum(run.tokens(row_tokens) for run in runs())
     cutter = _Cutter(config, num_actors, total_tokens)
     for run in runs():
@@ -115,11 +119,19 @@ class _Run:
         # A blank line costs nothing.
         return self.num_bytes // BYTES_PER_TOKEN + self.num_rows * row_tokens if self.num_rows else 0
 
+    @property
+    def piece(self) -> RowRange:
+        return RowRange(self.file, self.start, self.stop, self.num_rows, self.byte_start, self.byte_stop)
+
     def head(self, num_rows: int) -> _Run:
+        if num_rows == self.num_rows:
+            return self
         share = self.num_bytes * num_rows // self.num_rows
         return _Run(self.file, self.start, self.start + num_rows, num_rows, share, 0, 0)
 
     def tail(self, num_rows: int) -> _Run:
+        if not num_rows:
+            return self
         share = self.num_bytes - self.num_bytes * num_rows // self.num_rows
         return _Run(self.file, self.start + num_rows, self.stop, self.num_rows - num_rows, share, 0, 0)
 
@@ -150,6 +162,15 @@ def _selected(runs: Iterator[_Run], files: Sequence[SourceFile], only: Mapping[s
         for _, neighbours in itertools.groupby(enumerate(rows), lambda pair: pair[1] - pair[0]):
             numbers = [row for _, row in neighbours]
             yield run.tail(numbers[0] - run.start).head(len(numbers))
+
+
+def _dealt(runs: Iterator[_Run], num_shards: int, row_tokens: int) -> list[Shard]:
+    rows = [row for run in runs for row in (run.tail(place).head(1) for place in range(run.num_rows))]
+    parts = [rows[first::num_shards] for first in range(min(num_shards, len(rows)))]
+    return [
+        Shard(index, tuple(row.piece for row in part), len(part), sum(row.tokens(row_tokens) for row in part))
+        for index, part in enumerate(parts)
+    ]
 
 
 def _spread(runs: Iterator[_Run], limit: int, total: int) -> Iterator[_Run]:
@@ -231,8 +252,7 @@ class _Cutter:
                 run.file, last.start, run.stop, last.num_rows + run.num_rows, last.byte_start, run.byte_stop
             )
         else:
-            piece = RowRange(run.file, run.start, run.stop, run.num_rows, run.byte_start, run.byte_stop)
-            self._pieces.append(piece)
+            self._pieces.append(run.piece)
         self._rows += run.num_rows
         self._bytes += run.num_bytes
         self._tokens += run.tokens(row_tokens)

@@ -27,7 +27,7 @@ from pipelines.job.run import Run
 from pipelines.job.run_plan import changed_keys, file_differences
 from pipelines.job.run_status import State
 from pipelines.quality.run_answers import RowKey
-from pipelines.reporting.outlook import read_account
+from pipelines.reporting.account import read_account
 from pipelines.store.texts_in_run import left_out_note
 
 MAX_EXAMPLES = 50

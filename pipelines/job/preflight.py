@@ -91,12 +91,14 @@ def plan_job(
     *,
     is_to_run: bool = True,
     is_spread: bool = False,
+    num_shards: int | None = None,
 ) -> PlannedJob:
     """Check everything that can be checked before any work, and plan the job. Raises `UsageError`.
 
     Args:
         limit: number of rows that a new run takes: the first ones or, if `is_spread`, evenly spaced ones.
         only: numbers of the only rows that a new run takes (ascending, by the file's name).
+        num_shards: if given, a new run's rows are dealt to so many shards in turn.
         is_to_run: whether the job will run, so that its models are checked, too; otherwise the plan is only shown.
     """
     code_digest()  # of the code that plans, whatever is edited later
@@ -137,7 +139,7 @@ def plan_job(
         failed.check_input(planned_files(files))
         only = failed.rows
     base_run_id = earlier.plan.run_id if earlier is not None else None
-    plan = make_plan(config, schemas, files, limit, only, base_run_id, is_spread=is_spread)
+    plan = make_plan(config, schemas, files, limit, only, base_run_id, is_spread=is_spread, num_shards=num_shards)
     return planned(plan, is_new=True, earlier=earlier)
 
 

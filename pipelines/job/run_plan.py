@@ -112,8 +112,9 @@ def make_plan(
     base_run_id: str | None = None,
     *,
     is_spread: bool = False,
+    num_shards: int | None = None,
 ) -> Plan:
-    """Return a new plan; nothing is written. `only`: the rows to take, by file; None for all."""
+    """Return a new plan; nothing is written. Arguments as those of `plan_shards`."""
     row_tokens = tokens_per_row(schemas)
     return Plan(
         run_id=config.run_id or _new_run_id(),
@@ -123,7 +124,11 @@ def make_plan(
         schema_hash=schemas_hash(schemas),
         limit=limit,
         files=planned_files(files),
-        shards=plan_shards(files, config.shards, row_tokens, config.actors.max, limit, only, is_spread=is_spread),
+        shards=plan_shards(
+            *(files, config.shards, row_tokens, config.actors.max, limit, only),
+            is_spread=is_spread,
+            num_shards=num_shards,
+        ),
         is_spread=is_spread,
         base_run_id=base_run_id,
         is_clustered=config.shards.cluster_by_category,

@@ -13,7 +13,7 @@ from pipelines.quality.gold import GoldProduct, read_gold
 from pipelines.quality.scoring import Counts
 from pipelines.reporting.cost_facts import Account
 from pipelines.reporting.table_scan import CERTAIN, AnswerSum, AnswerSums, CategorySums
-from pipelines.reporting.value_facts import AttributeFacts, Band, CategoryFacts, ReportQuality, ReportVerdict
+from pipelines.reporting.value_facts import AttributeFacts, CategoryFacts, ReportQuality, ReportVerdict
 
 Labels = Mapping[tuple[str, str], Counts]
 """Gold counts of each (category, attribute)."""
@@ -167,7 +167,6 @@ def _quality(evaluation: Evaluation) -> ReportQuality:
         recall=exact.micro.recall,
         f1=exact.micro.f1,
         hallucination_rate=exact.hallucination_rate,
-        bands=tuple(Band(band.low, band.high, band.num_values, band.num_right) for band in evaluation.by_probability),
         reliability=evaluation.reliability or of_probability,
         reliability_of="probability" if evaluation.reliability is None else "confidence",
         ece_of_probability=of_probability.ece if of_probability is not None else None,

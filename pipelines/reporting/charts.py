@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from markupsafe import Markup
 
 from pipelines.quality.answer_features import ReliabilityBin
-from pipelines.quality.curve import Point
 
 _WIDTH, _HEIGHT = 460, 250
 _LEFT, _RIGHT, _TOP, _BOTTOM = 56, 26, 14, 40
@@ -31,16 +30,6 @@ def stacked(shares: Sequence[float]) -> Markup:
         rects.append(Markup('<rect class="k{}" x="{:.3f}" width="{:.3f}" height="10"/>').format(index, left, width))
         left += width
     return _flat(Markup("").join(rects), "stack")
-
-
-def change(ratio: float, widest: float) -> Markup:
-    """Draw a bar to the left (less) or right (more) of a centre line; `widest` is the largest change of all."""
-    width = 50 * min(1.0, abs(ratio) / widest) if widest else 0.0
-    left = 50 - width if ratio < 0 else 50
-    rect = Markup('<rect class="{}" x="{:.3f}" width="{:.3f}" height="10"/>').format(
-        "less" if ratio < 0 else "more", left, width
-    )
-    return _flat(rect + Markup('<rect class="rule" x="49.8" width="0.4" height="10"/>'), "bar")
 
 
 def interval(low: float, estimate: float, high: float, actual: float | None) -> Markup:
@@ -74,71 +63,6 @@ def _scales(right: float, top: float) -> tuple[Callable[[float], float], Callabl
     """Return the functions from values to places of a chart; `right` and `top` lie at its edges."""
     width, height = _WIDTH - _LEFT - _RIGHT, _HEIGHT - _TOP - _BOTTOM
     return lambda value: _LEFT + width * value / right, lambda value: _HEIGHT - _BOTTOM - height * value / top
-
-
-def progress(points: Sequence[tuple[float, int]]) -> Markup:
-    """Draw products over time: (seconds, products) from the start on."""
-    end, most = max(points[-1][0], 1e-9), max(points[-1][1], 1)
-    ticks_y, top = _ticks(most)
-    unit, factor = ("h", 3600.0) if end >= 7200 else ("min", 60.0) if end >= 120 else ("s", 1.0)
-    ticks_x, _ = _ticks(end / factor)
-
-    x, y = _scales(end, top)
-
-    line = " ".join(f"{x(seconds):.1f},{y(products):.1f}" for seconds, products in points)
-    area = f"{x(0):.1f},{y(0):.1f} {line} {x(end):.1f},{y(0):.1f}"
-    return _chart(
-        "Products over time",
-        [
-            *_axis_y(ticks_y, y, "products"),
-            *_axis_x([tick for tick in ticks_x if tick * factor <= end], lambda tick: x(tick * factor), unit),
-            Markup('<polygon class="area" points="{}"/><polyline class="line" points="{}"/>').format(area, line),
-        ],
-    )
-
-
-def scatter(points: Sequence[tuple[float, float, float, float, bool]], label_x: str) -> Markup:
-    """Draw quality over cost: (x, y, low, high, is this run), numbered as in the table beside it. y is in [0, 1]."""
-    ticks_x, right = _ticks(max(point[0] for point in points) * 1.08)
-    ticks_y = [0.0, 0.2, 0.4, 0.6, 0.8, 1.0]
-
-    x, y = _scales(right, 1)
-
-    marks = []
-    for index, (cost, score, low, high, is_this) in enumerate(points, start=1):
-        whisker = '<line class="whisker" x1="{0:.1f}" x2="{0:.1f}" y1="{1:.1f}" y2="{2:.1f}"/>'
-        marks.append(Markup(whisker).format(x(cost), y(low), y(high)))
-        kind = "good" if is_this else "k0"
-        marks.append(Markup('<circle class="{}" cx="{:.1f}" cy="{:.1f}" r="5"/>').format(kind, x(cost), y(score)))
-        marks.append(Markup('<text x="{:.1f}" y="{:.1f}">{}</text>').format(x(cost) + 8, y(score) - 6, index))
-    axes = [*_axis_y(ticks_y, y, "F1"), *_axis_x(ticks_x, x, label_x)]
-    return _chart("Quality over cost", [*axes, *marks])
-
-
-def cost_curve(ways: Sequence[Point], nearest: int | None, label_x: str) -> Markup:
-    """Draw F1 over cost: thresholds on a line, the models alone beside it; numbered as in the table beside it.
-
-    Args:
-        ways: the first model alone, the thresholds, the larger model alone.
-        nearest: index in `ways` of the threshold closest to the run's.
-    """
-    ticks_x, right = _ticks(max(way.cost for way in ways) * 1.08)
-    ticks_y, top = _ticks(max(way.f1.high for way in ways))
-
-    x, y = _scales(right, top)
-
-    line = " ".join(f"{x(way.cost):.1f},{y(way.f1.value):.1f}" for way in ways if way.below is not None)
-    marks = [Markup('<polyline class="line" points="{}"/>').format(line)]
-    for index, way in enumerate(ways):
-        left, height = x(way.cost), y(way.f1.value)
-        kind, radius = ("good", 6) if index == nearest else ("k0", 3 if way.below is not None else 5)
-        marks.append(Markup('<circle class="{}" cx="{:.1f}" cy="{:.1f}" r="{}"/>').format(kind, left, height, radius))
-        if way.below is None or index == nearest:
-            whisker = '<line class="whisker" x1="{0:.1f}" x2="{0:.1f}" y1="{1:.1f}" y2="{2:.1f}"/>'
-            marks.append(Markup(whisker).format(left, y(way.f1.low), y(way.f1.high)))
-            marks.append(Markup('<text x="{:.1f}" y="{:.1f}">{}</text>').format(left + 8, height - 6, index + 1))
-    axes = [*_axis_y(ticks_y, y, "F1"), *_axis_x(ticks_x, x, label_x)]
-    return _chart("F1 against cost", [*axes, *marks])
 
 
 def reliability(bins: Sequence[ReliabilityBin], label_x: str) -> Markup:

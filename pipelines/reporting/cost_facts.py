@@ -86,7 +86,6 @@ class Account:
         tokens: number of tokens by kind.
         retries: tries of shards beyond the first, of `retried_shards`.
         bytes_read, bytes_written: as stored; None if the run did not count them.
-        progress: (seconds since the first start, products so far), at most a few hundred points.
     """
 
     shards: int
@@ -106,7 +105,6 @@ class Account:
     retried_shards: int
     bytes_read: int | None
     bytes_written: int | None
-    progress: tuple[tuple[float, int], ...]
 
     @property
     def tried_again(self) -> str:
@@ -166,42 +164,7 @@ class ForecastFacts:
     rows: int
     sampled: int
     num_batches: int
-    seed: int | None
     is_comparable: bool
     lines: tuple[Expectation, ...]
-    categories: tuple[Expectation, ...]
     assumed: tuple[str, ...]
     notes: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class DeadlineFacts:
-    """Engines needed to finish within `hours`; None if no number of engines is enough."""
-
-    hours: float
-    engines: int | None
-    nodes: int | None
-    usd: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class SensitivityFacts:
-    """Hours and dollars of the run if one thing changed. `ratio`: relative increase, as a share."""
-
-    what: str
-    change: str
-    hours: float
-    usd: float | None
-    ratio: float
-
-
-@dataclass(frozen=True, slots=True)
-class Outlook:
-    """Estimates for other circumstances, measured by the run, for all its planned rows. `hours`: engine hours."""
-
-    rows: int
-    hours: float
-    usd: float | None
-    engines_per_node: int
-    deadlines: tuple[DeadlineFacts, ...]
-    sensitivity: tuple[SensitivityFacts, ...]

@@ -1,17 +1,14 @@
 """Forecast of a run's cost as plain data: written by `pipelines/plan.py`, read by the report.
 
-Scenarios computed from a forecast: deadlines, and the sensitivity of the price.
-
-Everything here is arithmetic on a forecast, without new measurements. Assumptions are stated.
+Deadlines are arithmetic on a forecast, without new measurements. Assumptions are stated.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from functools import partial
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, TypeAdapter, ValidationError
@@ -20,6 +17,8 @@ from pipelines.errors import UsageError
 from pipelines.store.folders import open_filesystem
 
 FORECAST_NAME = "forecast.json"
+TOKEN_KINDS = ("document", "key", "value", "scored")
+"""Kinds of forwarded tokens that belong to single products."""
 _VERSION = 1
 
 Basis = Literal["pilot", "earlier run"]
@@ -112,8 +111,6 @@ class Forecast:
         basis, source: origin of the measurements, and the run's folder.
         rows: rows of the catalog; `dead_rows` of them cannot be extracted and cost nothing.
         sampled: measured products, in `num_batches` batches.
-        text_bytes: mean text bytes of a row in the catalog. `sampled_text_bytes`: the same of the measured products,
-            weighted as in the estimate, which shows how well the sample fits; None if not known.
         work_hours: engine hours of computing for products.
         prefix_hours: engine hours for the categories' prefixes, computed once by every engine.
         load_seconds: seconds in which one engine loads.
@@ -121,7 +118,6 @@ class Forecast:
             set or assumed.
         engines: number of engines in the configuration.
         tokens: tokens forwarded for a product, by kind: document, key, value, scored.
-        bytes_effect: share by which the work grows if every text becomes twice as long.
         assumed: sentences on what was not measured; empty if everything was.
         model_size: size from the measured engine's `EngineDescription`; None if it has none.
         larger: forecast of a cascade's larger model. All other attributes are of the first model alone, while the
@@ -139,9 +135,6 @@ class Forecast:
     dead_rows: Count
     sampled: Count
     num_batches: Count
-    seed: int | None
-    text_bytes: Amount
-    sampled_text_bytes: Amount | None
     work_hours: Interval
     prefix_hours: Amount
     load_seconds: Amount
@@ -151,7 +144,6 @@ class Forecast:
     price: Price
     categories: Sequence[CategoryForecast]
     tokens: Mapping[str, Amount]
-    bytes_effect: Amount
     assumed: Sequence[str] = field(default_factory=list)
     model_size: Mapping[str, Count] | None = None
     larger: Forecast | None = None
@@ -304,16 +296,6 @@ class Deadline:
     usd: Interval | None
 
 
-@dataclass(frozen=True, slots=True)
-class Sensitivity:
-    """Engine hours and dollars of the run with one change."""
-
-    what: str
-    change: str
-    hours: float
-    usd: float | None
-
-
 def deadlines(forecast: Forecast, hours: Sequence[float] = DEADLINES) -> list[Deadline]:
     """Compute the engines and nodes that each deadline needs, with work spread evenly over the engines.
 
@@ -338,55 +320,3 @@ def _deadline(forecast: Forecast, hours: float) -> Deadline:
     wall = replace(forecast, engines=needed).wall_hours
     usd = None if price is None else wall.scaled(nodes * per_node * price)
     return Deadline(hours, needed, engines(forecast.work_hours.high), nodes, usd)
-
-
-def sensitivity(forecast: Forecast) -> list[Sensitivity]:
-    """Compute the forecast with one thing changed at a time."""
-    return [
-        Sensitivity(what, change, changed.billed_hours.estimate, None if changed.usd is None else changed.usd.estimate)
-        for what, change, changed in _changes(forecast)
-    ]
-
-
-def _changes(forecast: Forecast) -> Iterator[tuple[str, str, Forecast]]:
-    for share in (-0.2, 0.2):
-        # Measured: by how much a longer text of the same category costs more.
-        yield "text length", f"{share:+.0%}", _with_work(forecast, share, lambda each: each.bytes_effect)
-    if any(map(_share_of_answers, forecast.models)):
-        for share in (-0.25, 0.25):
-            # A key's or value's token is taken to cost as much as another.
-            yield "attributes", f"{share:+.0%}", _with_work(forecast, share, _share_of_answers)
-    for utilisation in (0.99, 0.8, 0.6):
-        changed = _changed(forecast, partial(replace, utilisation=utilisation))
-        yield "engines compute", f"{utilisation:.0%} of the time", changed
-    for share in (0.01, 0.05):
-        yield "shards decoded twice", f"{share:.0%}", _with_work(forecast, share, lambda each: 1.0)
-    if forecast.usd is not None:
-        for factor in (0.5, 1.5):
-            yield "price of an hour", f"{factor - 1:+.0%}", _changed(forecast, partial(_repriced, factor=factor))
-
-
-def _changed(forecast: Forecast, change: Callable[[Forecast], Forecast]) -> Forecast:
-    """Apply the same change to each of the forecast's models."""
-    larger = None if forecast.larger is None else change(forecast.larger)
-    return replace(change(forecast.alone), larger=larger, asked=forecast.asked)
-
-
-def _share_of_answers(forecast: Forecast) -> float:
-    total = sum(forecast.tokens.values())
-    return 1 - forecast.tokens.get("document", 0.0) / total if total else 0.0
-
-
-def _with_work(forecast: Forecast, share: float, effect: Callable[[Forecast], float]) -> Forecast:
-    """Add `share` of the work, times each model's `effect`."""
-
-    def change(each: Forecast) -> Forecast:
-        return replace(each, work_hours=each.work_hours.scaled(max(0.0, 1 + share * effect(each))))
-
-    return _changed(forecast, change)
-
-
-def _repriced(forecast: Forecast, factor: float) -> Forecast:
-    price = forecast.price
-    usd = None if price.usd_per_hour is None else price.usd_per_hour * factor
-    return replace(forecast, price=replace(price, usd_per_hour=usd))

@@ -22,7 +22,6 @@ from markupsafe import Markup
 from pipelines.job.source_texts import MATCHES, TextSegment, match_class
 from pipelines.quality.scoring import few_products
 from pipelines.reporting import charts, formats
-from pipelines.reporting.cost_facts import Expectation
 from pipelines.reporting.report_facts import Facts
 from pipelines.reporting.sample_facts import SampledProduct, SampledValue
 from pipelines.reporting.table_scan import DOUBTFUL
@@ -30,7 +29,7 @@ from pipelines.reporting.value_facts import CategoryFacts
 from pipelines.store.folders import Folder
 from pipelines.store.totals import sum_of_known
 
-_CHART_NAMES = ("bar", "stacked", "change", "cost_curve", "interval", "progress", "reliability", "scatter")
+_CHART_NAMES = ("bar", "stacked", "interval", "reliability")
 _CHARTS = {name: getattr(charts, name) for name in _CHART_NAMES}
 _NUM_COLOURS = 8
 # In the page and in the Markdown, so that they stay readable; report.json has all.
@@ -72,7 +71,6 @@ def _context(facts: Facts) -> dict[str, Any]:
     account = facts.account
     numbers = {category.category: index for index, category in enumerate(facts.categories)}
     sampled = {product.category for product in facts.sample.products}
-    expected = facts.forecast.categories if facts.forecast is not None else ()
     is_calibrated = facts.verdict.expected_right is not None
     return {
         "is_decided": facts.verdict.accepted is not None,
@@ -89,11 +87,8 @@ def _context(facts: Facts) -> dict[str, Any]:
         "tokens": [(TOKEN_NAMES.get(name, name), count) for name, count in (account.tokens if account else {}).items()],
         "categories": facts.categories[:_MAX_CATEGORIES],
         "other_categories": _others(facts.categories[_MAX_CATEGORIES:]),
-        "expected": expected[:_MAX_CATEGORIES],
-        "other_expected": _other_expected(expected[_MAX_CATEGORIES:]),
         "category_numbers": numbers,
         "sampled_categories": [(name, index) for name, index in numbers.items() if name in sampled],
-        "scattered": _scattered(facts),
         "doubtful": DOUBTFUL,
     }
 
@@ -128,32 +123,6 @@ def _others(categories: Sequence[CategoryFacts]) -> CategoryFacts | None:
     names = [each.name for each in dataclasses.fields(CategoryFacts) if each.name not in ("category", "f1")]
     sums: dict[str, Any] = {name: sum_of_known(getattr(each, name) for each in categories) for name in names}
     return CategoryFacts(category=f"{len(categories):,} others", **sums)
-
-
-def _other_expected(lines: Sequence[Expectation]) -> dict[str, Any] | None:
-    """Sum the lines; None if there are none. Limits of intervals do not add up to an interval, so they are left out."""
-    if not lines:
-        return None
-    return {
-        "what": f"{len(lines):,} others",
-        "estimate": sum(line.estimate for line in lines),
-        "actual": sum_of_known(line.actual for line in lines),
-    }
-
-
-def _scattered(facts: Facts) -> list[tuple[float, float, float, float, bool]]:
-    """Return the compared runs as points of the quality-cost chart.
-
-    Cost is in dollars, or engine seconds if a run has no price.
-    """
-    priced = all(run.usd_per_1k is not None for run in facts.compared)
-    points = []
-    for run in facts.compared:
-        cost = run.usd_per_1k if priced else run.seconds_per_1k
-        if run.f1 is None or cost is None:
-            return []
-        points.append((cost, run.f1.value, run.f1.low, run.f1.high, run.is_this))
-    return points
 
 
 def _coded(text: str) -> Markup:

@@ -10,10 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from pipelines.job.run_status import State
-from pipelines.quality.curve import Curve, Point
-from pipelines.reporting.cost_facts import Account, ForecastFacts, Outlook
+from pipelines.reporting.cost_facts import Account, ForecastFacts
 from pipelines.reporting.sample_facts import ReportSample
-from pipelines.reporting.value_facts import AttributeFacts, CategoryFacts, OtherRun, ReportQuality, ReportVerdict
+from pipelines.reporting.value_facts import AttributeFacts, CategoryFacts, ReportQuality, ReportVerdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +36,8 @@ class Facts:
     forecast: ForecastFacts | None
     forecast_place: str
     cascade: CascadeFacts | None
-    outlook: Outlook | None
     categories: tuple[CategoryFacts, ...]
     quality: ReportQuality | None
-    compared: tuple[OtherRun, ...]
     dead_letters: tuple[DeadReason, ...]
     sample: ReportSample
     notes: tuple[str, ...]
@@ -77,8 +74,6 @@ class CascadeFacts:
         below: threshold; answers less certain than this were asked again.
         answers: number of the first model's answers. `asked` of them, in `products` products, were asked again.
             `changed` of those now differ; `kept` are unchanged because the larger model had no answer.
-        curve: F1 against cost over thresholds, from `hpd plan --gold`; None if it was not made. `curve_place`: its
-            path, whether or not it exists.
     """
 
     larger: str
@@ -88,21 +83,6 @@ class CascadeFacts:
     products: int
     changed: int
     kept: int
-    curve: Curve | None
-    curve_place: str
-
-    @property
-    def ways(self) -> list[Point]:
-        """Ways to answer, in the order of the curve: the first model alone, thresholds, the larger model alone."""
-        return [] if self.curve is None else [self.curve.first, *self.curve.points, self.curve.larger]
-
-    @property
-    def nearest(self) -> int | None:
-        """Index in `ways` of the threshold closest to the run's."""
-        thresholds = [
-            (abs(way.below - self.below), index) for index, way in enumerate(self.ways) if way.below is not None
-        ]
-        return min(thresholds)[1] if thresholds else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,6 @@ def readers(workplace: Workplace) -> dict[str, Callable[[str], tuple[int, str]]]
         "status": (status.app, ["{run}"]),
         "status --json": (status.app, ["{run}", "--json"]),
         "report": (report.app, ["{run}"]),
-        "report --compare": (report.app, [other, "--out", str(folder / "page"), "--compare", "{run}"]),
         "evaluate, first": (evaluate.app, ["{run}", other]),
         "evaluate, second": (evaluate.app, [other, "{run}"]),
         "evaluate": (evaluate.app, ["{run}", "--gold", str(gold)]),
@@ -42,7 +41,6 @@ def readers(workplace: Workplace) -> dict[str, Callable[[str], tuple[int, str]]]
         "export": (export.app, ["{run}", "--to", "csv"]),
         "normalise": (normalise.app, ["{run}"]),
         "plan --from-run": (plan.app, ["--config", job, "--from-run", "{run}"]),
-        "plan --backtest": (plan.app, ["--config", job, "--backtest", "{run}"]),
         "extract --base": (extract.app, ["--config", job, "--base", "{run}", "--dry-run"]),
         "extract --retry-failed": (extract.app, ["--config", job, "--retry-failed", "{run}", "--dry-run"]),
     }

@@ -92,7 +92,7 @@ def test_a_pilot_that_finds_no_schema_for_any_row_names_the_categories(workplace
     workplace.write_jsonl("c.jsonl", [product(number, category="shoes") for number in range(30)])
     planner = Planner.open(str(workplace.write_config()), [], None, None, None, Console(file=io.StringIO()))
     with pytest.raises(UsageError) as caught:
-        planner.from_pilot(20, 0, 0, None)
+        planner.from_pilot(20, None)
     assert str(caught.value) == (
         "no row of the catalog can be extracted: 30 no_schema\n"
         "  no schema for category 'shoes' (30 rows); did you mean 'Shoes' (differs in capitals)?"

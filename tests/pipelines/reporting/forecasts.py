@@ -20,9 +20,6 @@ def forecast(**changes: object) -> Forecast:
         dead_rows=0,
         sampled=2000,
         num_batches=20,
-        seed=0,
-        text_bytes=250.0,
-        sampled_text_bytes=251.0,
         work_hours=Interval(76.0, 66.5, 85.5),
         prefix_hours=0.0,
         load_seconds=360.0,
@@ -32,7 +29,6 @@ def forecast(**changes: object) -> Forecast:
         price=Price(3.0, "configuration", "g6e.48xlarge", "spot", 8),
         categories=[CategoryForecast("Shoes", 1_000_000, 2000, Interval(76.0, 66.5, 85.5))],
         tokens={"document": 60.0, "key": 30.0, "value": 10.0},
-        bytes_effect=0.5,
     )
     return replace(plain, **changes)  # type: ignore[arg-type]
 

@@ -87,9 +87,6 @@ def forecast(rows: int = 7, usd: float | None = 3.6, dead_rows: int = 0) -> Fore
         dead_rows=dead_rows,
         sampled=20,
         num_batches=5,
-        seed=0,
-        text_bytes=100.0,
-        sampled_text_bytes=90.0,
         work_hours=Interval(99 / 3600, 90 / 3600, 100 / 3600),
         prefix_hours=3 / 3600,
         load_seconds=15.0,
@@ -99,7 +96,6 @@ def forecast(rows: int = 7, usd: float | None = 3.6, dead_rows: int = 0) -> Fore
         price=Price(usd, "a table", engines_per_node=4),
         categories=[CategoryForecast("Coffee", 4, 10, Interval(7 / 3600, 6.5 / 3600, 8 / 3600))],
         tokens={"document": 50.0, "key": 20.0, "value": 20.0},
-        bytes_effect=0.5,
         assumed=["engines wait half of their time"],
     )
 
@@ -115,7 +111,7 @@ def verdicts(run: Path, expected: Forecast) -> tuple[ForecastFacts, set[bool | N
     facts = facts_of(run, forecast=str(place))
     assert facts.forecast is not None
     data = json.loads(render_json(facts))["forecast"]
-    return facts.forecast, {line["is_inside"] for line in (*data["lines"], *data["categories"])}
+    return facts.forecast, {line["is_inside"] for line in data["lines"]}
 
 
 def page_text(facts: Facts) -> str:

@@ -23,8 +23,6 @@ def test_a_run_that_has_stopped_is_reported_as_far_as_it_is_committed(run: Path)
     assert facts.account.time.billed == 120  # type: ignore[union-attr]
     assert "1 of 2 shards" in facts.notes[0]
     assert facts.notes[0] in html.unescape(render_html(facts))
-    assert facts.outlook is not None
-    assert facts.outlook.rows == 7, "what is left is taken to be like what is done"
 
 
 def test_a_run_that_ends_meanwhile_is_reported_as_a_whole(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -44,6 +42,6 @@ def test_every_row_dead_lettered(tmp_path: Path) -> None:
     assert reason.messages == (("no schema for category 'Coffee'", 5),)
     assert json.loads(reason.examples[0].row or "")["title"] == "Acme coffee 0"
     assert any("Every row is dead-lettered" in note for note in facts.notes)
-    assert (facts.account.products_per_second, facts.outlook) == (0, None)  # type: ignore[union-attr]
+    assert facts.account.products_per_second == 0  # type: ignore[union-attr]
     assert "5 × <bdi>no schema for category &#39;Coffee&#39;</bdi>" in render_html(facts)
     assert "- 5 rows: no schema for category 'Coffee'" in render_markdown(facts)

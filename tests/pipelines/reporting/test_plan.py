@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
-import decimal
 import io
 import json
 from pathlib import Path
@@ -13,16 +11,10 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from hpd_core import Record
-from pipelines.catalog.readers import read_piece
-from pipelines.catalog.rows import to_record
-from pipelines.catalog.sharding import RowRange
 from pipelines.errors import UsageError
 from pipelines.plan import app
-from pipelines.reporting import cost_plan
 from pipelines.reporting.cost_plan import Planner
 from pipelines.reporting.forecast import Forecast
-from pipelines.reporting.pilot import Pilot, read_measured
 from tests.pipelines.conftest import Workplace, product, products, read_table
 
 DEAD = [product(900, category="Hats"), product(901, title="", bullets=[])]
@@ -42,28 +34,26 @@ def pilot_folder(workplace: Workplace) -> Path:
     return workplace.folder / "out.pilot"
 
 
-def stored(workplace: Workplace) -> Pilot:
-    return Pilot.from_json(json.loads((pilot_folder(workplace) / "draw.json").read_text()))
-
-
 def test_a_pilot(workplace: Workplace) -> None:
     catalog(workplace)
-    found = plan(workplace, cost={"usd_per_hour": 36.0}).from_pilot(60, 0, 0, None)
+    found = plan(workplace, cost={"usd_per_hour": 36.0}).from_pilot(60, None)
     assert (found.basis, found.rows, found.dead_rows) == ("pilot", 142, 2)
     assert {each.category: each.rows for each in found.categories} == {"Shoes": 70, "Coffee": 70}
-    pilot, run = stored(workplace), read_measured(str(pilot_folder(workplace) / "run"))
-    assert len(pilot.draw.rows) == 60
-    assert found.sampled == sum(row.batch in pilot.draw.measured_batches for row in pilot.draw.rows)
+    run = pilot_folder(workplace) / "run"
+    shards = json.loads((run / "_plan.json").read_text())["shards"]
+    assert (len(shards), sum(shard["num_rows"] for shard in shards)) == (15, 60)
+    for shard in shards:
+        assert {piece["file"] for piece in shard["pieces"]} == {0, 1}, "each is a sample of the whole catalog"
 
-    # By hand: rows of the stratum x mean seconds of its measured products.
-    work = 0.0
-    for index, rows in enumerate(pilot.draw.strata_rows):
-        costs = [
-            run.seconds[number]
-            for number, row in enumerate(pilot.draw.rows)
-            if row.stratum == index and row.batch in pilot.draw.measured_batches
-        ]
-        work += sum(rows.values()) * sum(costs) / len(costs)
+    # By hand: rows of a category x mean seconds of its products, but for those of the first and the last shard.
+    edges = {(piece["file"], piece["start"]) for shard in (shards[0], shards[-1]) for piece in shard["pieces"]}
+    files = [file["name"] for file in json.loads((run / "_plan.json").read_text())["files"]]
+    costs: dict[str, list[float]] = {"Shoes": [], "Coffee": []}
+    for row in read_table(run, "products"):
+        if (files.index(row["source_file"]), row["source_row"]) not in edges:
+            costs[row["category"]].append(row["engine_seconds"])
+    assert found.sampled == sum(map(len, costs.values()))
+    work = sum(70 * sum(each) / len(each) for each in costs.values())
     assert work > 0
     assert found.work_hours.estimate == pytest.approx(work / 3600)
     assert found.work_hours.low < found.work_hours.estimate < found.work_hours.high
@@ -72,72 +62,15 @@ def test_a_pilot(workplace: Workplace) -> None:
     assert found.usd.estimate == pytest.approx(36 * found.billed_hours.estimate)
     assert found.load_seconds > 0
     assert found.prefix_hours > 0
-    assert 0 < found.bytes_effect <= 1 or found.bytes_effect == 0
-    assert found.sampled_text_bytes == pytest.approx(found.text_bytes, rel=0.2)
     assert found.tokens["document"] > found.tokens["value"] > 0
 
-    # The sample is what the catalog says, each row once, in batches that are shards.
-    lines = [json.loads(line) for line in (pilot_folder(workplace) / "sample.jsonl").read_text().splitlines()]
-    originals = {row["id"]: row for row in products(140)}
-    assert len({line["id"] for line in lines}) == 60
-    assert all(line == originals[line["id"]] for line in lines)
-    shards = json.loads((pilot_folder(workplace) / "run/_plan.json").read_text())["shards"]
-    assert [shard["num_rows"] for shard in shards] == [
-        sum(row.batch == batch for row in pilot.draw.rows) for batch in range(pilot.draw.num_batches)
-    ]
+    again = plan(workplace, cost={"usd_per_hour": 1.0}).from_pilot(60, 0.5)
+    assert (again.work_hours, again.utilisation, again.utilisation_source) == (found.work_hours, 0.5, "set")
+    with pytest.raises(UsageError, match="begun with --limit 60, not with --limit 50"):
+        plan(workplace).from_pilot(50, None)
     assert not (workplace.folder / "out").exists(), "the catalog's own run is not begun"
-    totals = workplace.run(base=str(pilot_folder(workplace) / "run")).totals
-    assert (totals.products, totals.carried["products"]) == (140, 60), "what the pilot decoded is not decoded again"
-
-
-@pytest.mark.full
-def test_a_second_pilot_narrows_and_a_rerun_only_computes(
-    workplace: Workplace, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    catalog(workplace)
-    first = plan(workplace).from_pilot(40, 0, 0, None)
-    both = plan(workplace).from_pilot(40, 40, 0, None)
-    assert both.work_hours.estimate != first.work_hours.estimate
-    assert both.sampled > first.sampled
-    assert both.num_batches > first.num_batches
-    second = Pilot.from_json(json.loads((pilot_folder(workplace) / "second/draw.json").read_text()))
-    places = {(row.file, row.row) for row in stored(workplace).draw.rows}
-    assert not places & {(row.file, row.row) for row in second.draw.rows}
-
-    def never(*_: Any, **__: Any) -> None:
-        raise AssertionError("nothing is read, drawn or run again")
-
-    monkeypatch.setattr(cost_plan, "survey_catalog", never)
-    monkeypatch.setattr("pipelines.job.job_run.decode_pending", never)
-    again = plan(workplace, cost={"usd_per_hour": 1.0}).from_pilot(40, 40, 0, 0.5)
-    assert again.work_hours == both.work_hours
-    assert (again.utilisation, again.utilisation_source) == (0.5, "set")
-    assert again.usd is not None
-
-
-@pytest.mark.full
-def test_a_pilot_asks_what_the_catalog_asks(workplace: Workplace) -> None:
-    """Dates, lists, numbers and bytes are the same text in the sample as in the catalog."""
-    day = datetime.datetime(2026, 11, 21, 8, 30)
-    rows = [
-        product(number, id=float(number), title=None, bullets=[b"light", b"red"], stock=float(number % 3))
-        | {"sold": day + datetime.timedelta(days=number), "price": decimal.Decimal(number).scaleb(-2), "weight": 0.1}
-        for number in range(200)
-    ]
-    path = workplace.write_parquet("d.parquet", rows, row_group_size=10)
-    fields = {"input": {"path": str(path), "id": "id", "fields": ["sold", "bullets", "price", "weight", "stock"]}}
-    planner = plan(workplace, **fields)
-    planner.from_pilot(20, 0, 0, None)
-    sample = read_piece(str(pilot_folder(workplace) / "sample.jsonl"), "jsonl", RowRange(0, 0, 20, 20, 0, 10**6), None)
-    config, schemas = planner.job.config.input, planner.job.schemas
-    originals = {
-        record.id: record
-        for row in read_piece(str(path), "parquet", RowRange(0, 0, 200, 200), None)
-        if row.values is not None and isinstance(record := to_record(row.values, "", config, schemas), Record)
-    }
-    records = [to_record(row.values or {}, "", config, schemas) for row in sample]
-    assert len(records) == 20
-    assert all(isinstance(record, Record) and record == originals[record.id] for record in records)
+    totals = workplace.run(base=str(run)).totals
+    assert (totals.products, totals.carried["products"]) == (140, 58), "what the pilot decoded is not decoded again"
 
 
 def test_from_an_earlier_run(workplace: Workplace) -> None:

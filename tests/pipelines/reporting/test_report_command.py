@@ -45,7 +45,6 @@ def test_bad_input(run: Path, tmp_path: Path) -> None:
         ([run, "--gold", tmp_path / "broken.jsonl"], "line 1: not JSON"),
         ([run, "--forecast", tmp_path / "nowhere.json"], "there is no forecast"),
         ([run, "--forecast", tmp_path / "file"], "cannot read"),
-        ([run, "--compare", tmp_path / "nowhere"], "there is no run"),
         ([run, "--out", tmp_path / "file"], "is a file"),
         ([run, "--usd-per-hour", "inf"], "is no price"),
     ]:

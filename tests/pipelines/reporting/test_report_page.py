@@ -42,12 +42,11 @@ def page_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     products, row = _products(), {"busy_seconds": 50.0, "load_seconds": 5.0, "price_per_hour": 3.6}
     rows = [metrics(0, 60, **row), metrics(60, 130, **row)]
     run = write_run(folder, [products[:6], products[6:]], rows)
-    other = write_run(folder / "other", [products[:4]], rows[:1])
     gold = folder / "gold.jsonl"
     lines = [f'{{"product_id": "s{n}", "category": "Shoes", "values": {{"Brand": ["Velor"]}}}}' for n in range(4)]
     gold.write_text("\n".join(lines))
     path = folder / "report.html"
-    path.write_text(render_html(gather(str(run), ReportWishes(gold=str(gold), compare=[str(other)]))), encoding="utf-8")
+    path.write_text(render_html(gather(str(run), ReportWishes(gold=str(gold)))), encoding="utf-8")
     return path
 
 

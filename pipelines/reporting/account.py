@@ -1,4 +1,4 @@
-"""The forecast against the actual numbers, and estimates for other circumstances."""
+"""The account of a run, and the forecast against it."""
 
 from __future__ import annotations
 
@@ -12,21 +12,16 @@ from typing import Any
 from pipelines.errors import UsageError
 from pipelines.job.run import Run
 from pipelines.job.table_rows import TOKEN_METRICS
-from pipelines.quality.curve import TOKEN_KINDS
 from pipelines.reporting.cost_facts import (
     Account,
-    DeadlineFacts,
     EngineTime,
     Expectation,
     ForecastFacts,
     Money,
-    Outlook,
-    SensitivityFacts,
 )
-from pipelines.reporting.forecast import FORECAST_NAME, Forecast, Interval, Price, deadlines, sensitivity
+from pipelines.reporting.forecast import FORECAST_NAME, Forecast, Interval
 from pipelines.reporting.machines import gpu_table, is_same_gpu
 from pipelines.reporting.report_facts import ReportTotals
-from pipelines.reporting.value_facts import CategoryFacts
 from pipelines.store.folders import Folder
 from pipelines.store.ledger import pilot_folder
 from pipelines.store.run_tables import Parts
@@ -59,7 +54,6 @@ def forecast_facts(
     forecast: Forecast,
     place: str,
     account: Account | None,
-    categories: tuple[CategoryFacts, ...],
     totals: ReportTotals,
     run: Run,
 ) -> ForecastFacts:
@@ -88,7 +82,6 @@ def forecast_facts(
         and not any(carried.values())
         and is_complete
     )
-    by_name = {category.category: category for category in categories}
     return ForecastFacts(
         place=place,
         basis=forecast.basis,
@@ -99,13 +92,8 @@ def forecast_facts(
         rows=forecast.rows,
         sampled=forecast.sampled,
         num_batches=forecast.num_batches,
-        seed=forecast.seed,
         is_comparable=is_comparable,
         lines=tuple(_lines(forecast, account, totals, is_comparable)),
-        categories=tuple(
-            _expectation(each.category, "hours", each.hours, _hours_of(by_name.get(each.category)), is_comparable)
-            for each in sorted(forecast.categories_of_all, key=lambda each: -each.hours.estimate)
-        ),
         assumed=tuple(note for model in forecast.models for note in model.assumed),
         notes=tuple(notes),
     )
@@ -149,83 +137,6 @@ def _expectation(what: str, unit: str, expected: Interval, actual: float | None,
     return Expectation(what, unit, expected.estimate, expected.low, expected.high, actual, is_inside)
 
 
-def _hours_of(category: CategoryFacts | None) -> float | None:
-    return None if category is None or category.engine_seconds is None else category.engine_seconds / 3600
-
-
-def outlook(account: Account, totals: ReportTotals, forecast: Forecast | None) -> Outlook | None:
-    """Estimate all planned rows in other circumstances, from this run's measurements; None if it has no work."""
-    measured = _as_forecast(account, totals, forecast)
-    if measured is None:
-        return None
-    basis = measured.billed_hours.estimate
-    usd = measured.usd
-    return Outlook(
-        rows=measured.rows,
-        hours=basis,
-        usd=usd.estimate if usd is not None else None,
-        engines_per_node=measured.price.engines_per_node,
-        deadlines=tuple(
-            DeadlineFacts(each.hours, each.engines, each.nodes, each.usd.estimate if each.usd is not None else None)
-            for each in deadlines(measured)
-        ),
-        sensitivity=tuple(
-            SensitivityFacts(each.what, each.change, each.hours, each.usd, _ratio(each.hours, each.usd, measured))
-            for each in sensitivity(measured)
-        ),
-    )
-
-
-def _ratio(hours: float, usd: float | None, measured: Forecast) -> float:
-    """Return the relative increase, as a share: in dollars if known, because a price changes only them."""
-    if usd is not None and measured.usd is not None and measured.usd.estimate:
-        return usd / measured.usd.estimate - 1
-    return hours / measured.billed_hours.estimate - 1
-
-
-def _as_forecast(account: Account, totals: ReportTotals, forecast: Forecast | None) -> Forecast | None:
-    """Express the run's own measurements as a forecast. Rows still to come are assumed to be like the others."""
-    time, engines = account.time, max(1, account.engines)
-    running = time.billed - time.load
-    if not account.decoded or running <= 0 or time.busy <= 0 or not account.rows:
-        return None
-    # By the rows whose time is known: a shard without metrics has no part in what is scaled.
-    growth = totals.planned_rows / account.rows
-    work = (time.busy - (time.prefix or 0.0)) / 3600 * growth
-    tokens = {kind: float(account.tokens[f"{kind}_tokens"]) for kind in TOKEN_KINDS}
-    money = account.money
-    # A pilot measures it; without one, a document's token is taken to cost as much as another.
-    bytes_effect = tokens["document"] / max(1.0, sum(tokens.values()))
-    return Forecast(
-        basis="earlier run",
-        source="",
-        created_at="",
-        model="",
-        device="",
-        rows=totals.planned_rows,
-        dead_rows=0,
-        sampled=account.decoded,
-        num_batches=account.shards,
-        seed=None,
-        text_bytes=0.0,
-        sampled_text_bytes=0.0,
-        work_hours=Interval(work, work, work),
-        prefix_hours=(time.prefix or 0.0) / 3600 / engines,
-        load_seconds=time.load / engines,
-        utilisation=time.busy / running,
-        utilisation_source="measured",
-        engines=engines,
-        price=Price(
-            money.usd_per_hour if money is not None else None,
-            None,
-            engines_per_node=account.engines_per_node or (1 if forecast is None else forecast.price.engines_per_node),
-        ),
-        categories=(),
-        tokens=tokens,
-        bytes_effect=forecast.bytes_effect if forecast is not None else bytes_effect,
-    )
-
-
 _COLUMNS = (
     *("shard", "pass", "started_at", "finished_at", "retries", "num_rows", "num_products", "num_carried", "num_steps"),
     *TOKEN_METRICS,
@@ -233,7 +144,6 @@ _COLUMNS = (
     *("bytes_written", "device", "gpu_type", "instance_type", "market", "node_share", "actor_id", "price_per_hour"),
     *("price_source", "finish_seconds"),
 )
-_MAX_POINTS = 300
 
 Row = Mapping[str, Any]
 
@@ -308,7 +218,6 @@ def read_account(parts: Parts, usd_per_hour: float | None = None) -> tuple[Accou
         retried_shards=len({row["shard"] for row in rows if row["retries"]}),
         bytes_read=sum_of_known(row["bytes_read"] for row in rows),
         bytes_written=sum_of_known(row["bytes_written"] for row in rows),
-        progress=_progress(rows),
     )
     return account, totals
 
@@ -392,13 +301,3 @@ def _covered(intervals: Iterable[tuple[datetime.datetime, datetime.datetime]]) -
             seconds += (stop - end).total_seconds()
             end = stop
     return seconds
-
-
-def _progress(rows: Sequence[Row]) -> tuple[tuple[float, int], ...]:
-    start, products, points = min(row["started_at"] for row in rows), 0, [(0.0, 0)]
-    for row in sorted(rows, key=lambda row: row["finished_at"]):
-        products += row["num_products"]
-        points.append(((row["finished_at"] - start).total_seconds(), products))
-    step = max(1, len(points) // _MAX_POINTS)
-    # The last one is where the run is.
-    return tuple(points[:-1:step] + points[-1:])
