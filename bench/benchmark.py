@@ -4,16 +4,13 @@
     python bench/benchmark.py --config configs/demo.yaml --workload listings
     python bench/benchmark.py --config configs/demo.yaml --workload single
 
-The records are the job's, with a gold file, or made up (workloads/made_up.py). Every contender writes answers as
-long as the gold answers, whatever the model would say by itself, so that only speed differs; with --natural answers end
-where the model ends them. Prompts are built beforehand for all of them. Beside them run the yardsticks of
-speed/ceilings.py: how fast the bare model and its matrix products are on as many tokens as `tree` forwards.
-Prints a table, what a reader must know of single rows, and one JSON object as last line.
+The records are the job's, with a gold file, or made up (workloads/made_up.py). Every contender writes answers as long
+as the gold answers, whatever the model would say by itself, so that only speed differs. Prompts are built beforehand.
+Beside them run the yardsticks of speed/ceilings.py: how fast the bare model and its matrix products are on as many
+tokens as `tree` forwards. Prints a table, what a reader must know of single rows, and one JSON object as last line.
 
 The rivals that take one product at a time run on request (`--only NAME`, `--all`). So does vLLM with a JSON schema,
-whose answers end by themselves, since a schema and a forced length exclude each other. So do the answers of models that
-were trained to write several tokens at once (bench/train_confident.py), who run where their folders are given.
-`--compare-answers` is no race: whether `tree` and vLLM write the same values.
+whose answers end by themselves, since a schema and a forced length exclude each other.
 """
 
 from __future__ import annotations
@@ -36,24 +33,18 @@ from bench.rivals.llama_cpp_process import LlamaCppProcess, ggufs
 from bench.rivals.vllm_process import VllmProcess
 from bench.rivals.vllm_requests import Requests
 from bench.speed.contenders import (
-    BLOCK_DIFFUSION,
-    LEXICAL_UNITS,
     VLLM_AR,
     VLLM_FAN_OUT,
-    EngineRuns,
     check_names,
     chosen,
+    contenders,
     vllm_contenders,
     vllm_requests,
 )
 from bench.speed.latency import ask_alone, askers, vllm_askers, vllm_requests_alone
 from bench.speed.llama_cpp_contenders import llama_cpp_contenders, llama_cpp_requests
-from bench.speed.measured_rounds import Rounds, compare, enter
-from bench.speed.options import refuse_conflicts
-from bench.speed.profiling import profile
-from bench.speed.tables import report, report_latencies, report_shares
-from bench.speed.token_agreement import compare_with_vllm, report_agreement
-from bench.speed.trained_contenders import trained_contenders
+from bench.speed.measured_rounds import Rounds, compare
+from bench.speed.tables import report, report_latencies
 from bench.workloads.made_up import SINGLE, make_workload
 from bench.workloads.workload import Workload
 from hpd_core import HPDError
@@ -86,7 +77,6 @@ def main(
         str | None, typer.Option(metavar="MODEL", help="Also generate with this smaller model of the family to draft.")
     ] = None,
     repeats: Annotated[int, typer.Option(min=1, help="Rounds; the median counts.")] = 3,
-    natural: Annotated[bool, typer.Option("--natural", help="Answers end where the model ends them.")] = False,
     vllm: Annotated[
         str | None, typer.Option(metavar="PYTHON", help="Also vLLM, of this interpreter's environment (make rivals).")
     ] = None,
@@ -101,30 +91,18 @@ def main(
             metavar="FILE", help="Weights for llama.cpp, instead of the embedded model's own and bf16; can be repeated."
         ),
     ] = None,
-    lexical_units: Annotated[
-        str | None, typer.Option(metavar="FOLDER", help="Also a model that was trained for lexical units (LUD).")
-    ] = None,
-    block_diffusion: Annotated[
-        str | None, typer.Option(metavar="FOLDER", help="Also a model that was trained for block diffusion.")
-    ] = None,
-    compiled: Annotated[
-        bool, typer.Option("--compiled", help="Also the ceiling of a compiled model (torch.compile, minutes).")
-    ] = False,
-    compare_answers: Annotated[
-        bool, typer.Option(help="Only whether 'tree' and vLLM write the same values; needs --vllm.")
-    ] = False,
-    shares: Annotated[bool, typer.Option("--profile", help="Only where the time of the layout goes, by part.")] = False,
 ) -> None:
     """Measure decoding speed: the layouts, their rivals, and what the machine could do."""
     console = Console(stderr=True)
     with _usage_errors(), ExitStack() as stack:
-        refuse_conflicts(
-            {"--gold": gold, "--workload": made_up, "--vllm": vllm}
-            | {"--natural": natural, "--profile": shares, "--workload single": made_up == SINGLE}
-            | {"--draft-model": draft_model, "--all": everybody, "--compare-answers": compare_answers, "--only": only}
-            | {"--compiled": compiled, "--llama-cpp": llama_cpp, "--gguf": gguf}
-            | {"--lexical-units": lexical_units, "--block-diffusion": block_diffusion}
-        )
+        if (gold is None) == (made_up is None):
+            raise UsageError("exactly one of --gold FILE and --workload NAME is needed")
+        if made_up == SINGLE and (draft_model or everybody or llama_cpp):
+            raise UsageError("--workload single takes neither --draft-model nor --all nor --llama-cpp")
+        if only and everybody:
+            raise UsageError("--only and --all exclude each other: leave one of them out")
+        if gguf and llama_cpp is None:
+            raise UsageError("--gguf is for llama.cpp: name the interpreter of its environment with --llama-cpp")
         job = load_config(JobConfig, config, changes or [])
         if vllm is not None and job.engine.quantization is not None:
             raise UsageError("--vllm runs the weights as they are stored: set engine.quantization=null")
@@ -134,12 +112,8 @@ def main(
         else:
             assert gold is not None
             workload = Workload.of_gold(tokenizer, job, gold, limit)
-        if compare_answers:
-            report_agreement(compare_with_vllm(workload, job, vllm, vllm_block_size))
-            return
         name = made_up or Path(str(gold)).name
-        # Only what a model says by itself depends on its adapter.
-        model = Weights.load(job.model, job.engine, job.adapter if natural else None).model
+        model = Weights.load(job.model, job.engine, None).model
         steering.attach(model)
 
         def start_vllm(requests: Mapping[str, Requests]) -> VllmProcess:
@@ -151,11 +125,7 @@ def main(
         def facts_of_vllm(process: VllmProcess) -> dict[str, Any]:
             return {"vllm": process.facts | {"block_size": vllm_block_size}}
 
-        if shares:
-            engine = EngineRuns(model, workload, job.engine)
-            engine()
-            report_shares(profile(model, engine))
-        elif made_up == SINGLE:
+        if made_up == SINGLE:
             asks, facts = askers(model, workload, job.engine), {}
             if vllm is not None:
                 check_names([VLLM_AR, VLLM_FAN_OUT, *asks], only)
@@ -167,9 +137,7 @@ def main(
             report_latencies(job.model, model, name, repeats, latencies, facts)
         else:
             draft = load_draft_model(draft_model, job.model, tokenizer, job.engine) if draft_model else None
-            folders = {LEXICAL_UNITS: lexical_units, BLOCK_DIFFUSION: block_diffusion}
-            entrants = enter(model, workload, job.engine, batch_size, natural, draft)
-            entrants = trained_contenders(folders, workload, job.engine, batch_size) | entrants
+            entrants = contenders(model, workload, job.engine, batch_size, draft)
             outside, facts = {}, {}
             requests = {} if vllm is None else vllm_requests(model, workload, job.engine)
             files = [] if llama_cpp is None else ggufs(job.model, gguf or [])
@@ -188,7 +156,7 @@ def main(
                 facts[f"llama.cpp, {file.name}"] = rival.facts
                 outside |= llama_cpp_contenders(rival, asked)
             runs = chosen(outside | entrants, only, everybody)
-            rounds = Rounds(repeats, batch_size, natural, outside.keys(), compiled)
+            rounds = Rounds(repeats, batch_size, outside.keys())
             report(job.model, model, name, compare(model, workload, job.engine, runs, rounds, console.print), facts)
 
 

@@ -47,8 +47,6 @@ _UNKNOWN = re.compile(r"\$|\.\.\.|…")
 _CONFIGS: dict[str, type[BaseModel]] = {
     "finetune": FinetuneConfig,
     "label": LabelConfig,
-    "training_speed": FinetuneConfig,
-    "unseen_categories": FinetuneConfig,
 }
 _LINK = re.compile(r"(?<!`)\]\((?P<target>[^)\s]+)(?: \"[^\"]*\")?\)")
 _FILE = re.compile(

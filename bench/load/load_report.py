@@ -10,9 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.load import job_overhead
-from bench.load.csv_planning import PlanningCost
 from bench.load.measured_run import LoadedRun
-from bench.load.stages_alone import STAGES, StageCosts
 
 
 def _table(title: str, *columns: str) -> Table:
@@ -29,18 +27,6 @@ def _print(*what: Any) -> None:
         console.print(each, highlight=False)
 
 
-def report_stages(costs: StageCosts) -> dict[str, Any]:
-    """Prints what the stages cost without Ray, and gives it as plain data."""
-    table = _table(f"{costs.num_products:,} products, without Ray", "", "CPU ms/product", "message bytes/product")
-    for name in STAGES:
-        size = costs.message_bytes[name] / max(1, costs.num_products)
-        table.add_row(name, f"{costs.milliseconds_per_product[name]:.3f}", f"{size:,.0f}")
-    total = sum(costs.milliseconds_per_product.values())
-    table.add_row("all", f"{total:.3f}", "")
-    _print(table)
-    return dataclasses.asdict(costs) | {"cpu_milliseconds_per_product": costs.milliseconds_per_product | {"all": total}}
-
-
 def report_run(run: LoadedRun) -> dict[str, Any]:
     """Prints what a run on Ray took, and gives it as plain data."""
     products = int(run.totals["products"])
@@ -48,7 +34,6 @@ def report_run(run: LoadedRun) -> dict[str, Any]:
     for name, text in (
         ("products/s, loaded engine to last commit", f"{run.products_per_second:,.0f}"),
         ("start to loaded engine", f"{run.startup_seconds:.1f} s"),
-        *([("of it, clustering by category", f"{run.clustering_seconds:.1f} s")] if run.clustering_seconds else []),
         ("loaded engine to first commit", f"{run.first_commit_seconds:.1f} s"),
         ("loaded engine to last commit", f"{run.work_seconds:.1f} s"),
         ("of it, the last 5% of the rows", f"{run.tail_seconds:.1f} s"),
@@ -72,42 +57,6 @@ def report_run(run: LoadedRun) -> dict[str, Any]:
         )
     _print(table, processes)
     return dataclasses.asdict(run) | {"products_per_second": run.products_per_second, "is_complete": run.is_complete}
-
-
-def report_gain(plain: LoadedRun, dealt: LoadedRun) -> dict[str, Any]:
-    """Prints what clustering saved of the engine's work, and gives it as plain data."""
-    table = _table("clustering by category", "", "prefix tokens computed", "engine, busy s", "products/s while busy")
-    speeds = []
-    for name, run in (("as it is", plain), ("clustered", dealt)):
-        metrics = run.totals["metrics"]
-        speeds.append(run.totals["products"] / metrics["busy_seconds"])
-        tokens, busy = metrics["prefix_tokens_computed"], metrics["busy_seconds"]
-        table.add_row(name, f"{tokens:,.0f}", f"{busy:.1f}", f"{speeds[-1]:,.2f}")
-    gain = speeds[1] / speeds[0]
-    _print(table, f"Clustered, the engine does {gain:.2f} times as many products a second.")
-    return {"gain": gain}
-
-
-def report_csv(plain: LoadedRun, from_csv: LoadedRun, num_bytes: int) -> dict[str, Any]:
-    """Prints what it costs that a catalog is one CSV file, and gives it as plain data."""
-    rows, seconds = int(from_csv.totals["rows"]), max(0.1, from_csv.startup_seconds - plain.startup_seconds)
-    driver = [run.usage["driver"].peak_bytes / 1e6 for run in (plain, from_csv)]
-    _print(
-        f"As one CSV file of {num_bytes / 1e6:,.0f} MB: {seconds:.1f} s more before the engine is loaded "
-        f"({rows / seconds:,.0f} rows/s), then {from_csv.products_per_second / plain.products_per_second:.2f} times as "
-        f"many products/s; the driver's memory at most {driver[1]:,.0f} MB, {driver[0]:,.0f} MB with Parquet."
-    )
-    return {"csv_bytes": num_bytes, "seconds_before": seconds, "driver_peak_megabytes": driver}
-
-
-def report_planning(cost: PlanningCost) -> dict[str, Any]:
-    """Prints what it took to plan over one CSV file, and gives it as plain data."""
-    _print(
-        f"One CSV file of {cost.num_bytes / 1e6:,.0f} MB and {cost.num_rows:,} rows is planned in {cost.seconds:.1f} s "
-        f"({cost.num_rows / cost.seconds:,.0f} rows/s), the next time in {cost.again_seconds:.1f} s; memory at most "
-        f"{cost.peak_bytes / 1e6:,.0f} MB, {cost.bytes_before / 1e6:,.0f} MB before."
-    )
-    return dataclasses.asdict(cost)
 
 
 def report_comparison(found: job_overhead.JobComparison) -> dict[str, Any]:

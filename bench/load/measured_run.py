@@ -32,7 +32,6 @@ class LoadedRun:
         tail_seconds: of work_seconds: the last twentieth of the rows.
         end_seconds: from the last commit to the end of the command.
         row_counts: rows of each table, as its files say.
-        clustering_seconds: of startup_seconds: dealing the catalog anew, if the job wants that.
         bytes_read: of the input, as stored.
         bytes_written: by table, as stored.
     """
@@ -43,7 +42,6 @@ class LoadedRun:
     work_seconds: float
     tail_seconds: float
     end_seconds: float
-    clustering_seconds: float
     row_counts: Mapping[str, int]
     bytes_read: int
     bytes_written: Mapping[str, int]
@@ -95,7 +93,6 @@ def run_measured(document: Mapping[str, Any], folder: Path, options: Sequence[st
         work_seconds=last - loaded,
         tail_seconds=last - _moment(commits, 0.95),
         end_seconds=ended - last,
-        clustering_seconds=(manifest["clustering"] or {"seconds": 0.0})["seconds"],
         row_counts={name: sum(pq.read_metadata(path).num_rows for path in paths) for name, paths in parts.items()},
         bytes_read=int(totals["metrics"]["bytes_read"]),
         bytes_written={name: sum(path.stat().st_size for path in paths) for name, paths in parts.items()},

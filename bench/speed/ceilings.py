@@ -3,7 +3,6 @@
     ceiling    as many tokens forwarded by the bare model in large dense batches: causal, its own attention, no KV
                cache, logits for as many tokens as decoded. The best of several batch shapes and of transformers' ways
                to attend
-    compiled   the same in the same batches by torch.compile, weights frozen into it (--compiled)
     floor      the matrix products of the same tokens alone, of as many rows as the engine's large steps have; of the
                last layer, what does not go into the cache only for those with logits
 
@@ -97,43 +96,6 @@ def run_dense(model: Any, work: StepWork, shape: tuple[int, int]) -> StepWork:
         num_tokens += batch * length
         num_logits += batch * len(keep)
     return StepWork(num_tokens, num_logits)
-
-
-class CompiledDense:
-    """The bare model compiled, on dense batches of one shape. Compiling is the first thing that `seconds` does.
-
-    Attributes:
-        compile_seconds: what that took; None before.
-    """
-
-    def __init__(self, model: Any, work: StepWork, shape: tuple[int, int]) -> None:
-        """`work`: its share of tokens with logits is every batch's."""
-        rows, length = shape
-        keep = torch.arange(max(1, round(length * work.num_logits / work.num_tokens)), device=model.device)
-
-        def forward(ids: Tensor) -> Tensor:
-            logits: Tensor = model(input_ids=ids, use_cache=False, logits_to_keep=keep).logits
-            return logits.argmax(dim=-1)
-
-        vocabulary = model.get_input_embeddings().weight.shape[0]
-        self._ids = torch.randint(vocabulary, (rows, length), device=model.device)
-        self._forward = torch.compile(forward, dynamic=False, options={"freezing": True})
-        self.compile_seconds: float | None = None
-
-    def seconds(self, work: StepWork) -> float:
-        """How long as many tokens take: full batches, and of their time what falls to these tokens.
-
-        The model must run by an attention of its own (`models.own_attention`).
-        """
-        if self.compile_seconds is None:
-            self.compile_seconds = seconds_of(self._run_batch)
-        num_batches = -(-work.num_tokens // self._ids.numel())
-        taken = seconds_of(lambda: [self._run_batch() for _ in range(num_batches)])
-        return taken * work.num_tokens / (num_batches * self._ids.numel())
-
-    @torch.no_grad()  # frozen weights need it; inference mode would not do
-    def _run_batch(self) -> None:
-        self._forward(self._ids).cpu()  # waits for the device
 
 
 class Floor:

@@ -12,10 +12,10 @@ from typing import Any, TypeVar
 from bench.rivals.continuous_batching import run_continuous
 from bench.rivals.generate import run_draft_model, run_generate, run_prompt_lookup
 from bench.rivals.naive_hpd import run_naive_hpd
-from bench.rivals.parallel_decoding import run_anpd, run_jacobi
+from bench.rivals.parallel_decoding import run_anpd, run_block_diffusion, run_jacobi, run_lexical_units
 from bench.rivals.vllm_process import VllmProcess
 from bench.rivals.vllm_requests import Requests, autoregressive, fan_out, json_schema
-from bench.speed.ceilings import CompiledDense, Floor, StepWork, run_dense, seconds_of
+from bench.speed.ceilings import Floor, StepWork, run_dense, seconds_of
 from bench.workloads.workload import ForcedRecord, Workload
 from hpd_core import EngineConfig
 from hpd_core.decoding.decoder import Decoder, StepReport
@@ -34,9 +34,11 @@ JACOBI, ANPD = "Jacobi decoding", "ANPD"
 VLLM_AR, VLLM_FAN_OUT, VLLM_SCHEMA = "vLLM AR", "vLLM fan-out", "vLLM AR, JSON schema"
 LLAMA_CPP_AR, LLAMA_CPP_FAN_OUT = "llama.cpp AR", "llama.cpp fan-out"
 LEXICAL_UNITS, BLOCK_DIFFUSION = "lexical units (LUD)", "block diffusion"
-CEILING, COMPILED, FLOOR = "ceiling", "ceiling, compiled", "floor"
+CEILING, FLOOR = "ceiling", "floor"
 
-ON_REQUEST = frozenset({PROMPT_LOOKUP, CONTINUOUS, JACOBI, ANPD, VLLM_SCHEMA, APART, BOTH_WAYS})
+ON_REQUEST = frozenset(
+    {PROMPT_LOOKUP, CONTINUOUS, JACOBI, ANPD, LEXICAL_UNITS, BLOCK_DIFFUSION, VLLM_SCHEMA, APART, BOTH_WAYS}
+)
 """Those that run only if they are asked for: most take one product at a time, and as long as all others together."""
 
 _WHAT_IT_NEEDS = {
@@ -46,12 +48,11 @@ _WHAT_IT_NEEDS = {
     VLLM_SCHEMA: "--vllm",
     LLAMA_CPP_AR: "--llama-cpp",
     LLAMA_CPP_FAN_OUT: "--llama-cpp",
-    LEXICAL_UNITS: "--lexical-units",
-    BLOCK_DIFFUSION: "--block-diffusion",
     BOTH_WAYS: "a model whose layers all see all tokens",
 }
 _ASSISTED = "one product at a time, transformers' assisted decoding takes no more"
 _OURS = "one product at a time; our implementation"
+_TRAINED = f"{_OURS}, for a model that was trained so"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -61,7 +62,6 @@ class TimedRun:
     Attributes:
         num_steps: of the engine.
         steps: of the engine, where it is not another thread's: seconds and tokens of each.
-        num_value_tokens: of values that end where the model ends them.
         peak_bytes: memory at its highest, above what was there before (speed/peak_memory.py).
         note: what a reader of the table must know.
         code: of the engine, how it attends and whose code runs its layers.
@@ -71,7 +71,6 @@ class TimedRun:
     work: StepWork | None = None
     num_steps: int | None = None
     steps: Sequence[tuple[float, int]] = ()
-    num_value_tokens: int | None = None
     peak_bytes: int | None = None
     note: str | None = None
     code: Mapping[str, str] | None = None
@@ -91,14 +90,12 @@ class EngineRuns:
         config: EngineConfig,
         *,
         at_once: int | None = None,
-        natural: bool = False,
         warm_up: Workload | None = None,
     ) -> None:
         """Makes no decoder yet, but sets its limits by the memory that is free now, before others' engines take some.
 
         Args:
             at_once: so many prompts are decoded to their end before others begin; None: as the engine does it.
-            natural: values end where the model ends them, K_max at the latest.
             warm_up: what the first call decodes before it counts; None: the workload.
         """
         shape = description.cache_shape(model)
@@ -106,7 +103,7 @@ class EngineRuns:
         self._warm_up = warm_up or workload
         self._config = config
         self._limits = fitted(config, shape, free_bytes(shape.device), activation_bytes(model, shape))
-        self._at_once, self._natural = at_once, natural
+        self._at_once = at_once
         self._decoder: Decoder | None = None
 
     def __call__(self) -> TimedRun:
@@ -126,13 +123,12 @@ class EngineRuns:
 
     def _make_decoder(self) -> Decoder:
         num_tokens = self._model.get_output_embeddings().weight.shape[0]
-        endings = self._workload.endings(self._model) if self._natural else Endings.none(num_tokens)
-        decoder = Decoder(self._model, endings, self._config, self._shape)
+        decoder = Decoder(self._model, Endings.none(num_tokens), self._config, self._shape)
         decoder.limit(self._limits)
         return decoder
 
     def _run(self, decoder: Decoder, workload: Workload) -> TimedRun:
-        prepared = workload.prompts(self._model.config, self._config, natural=self._natural)
+        prepared = workload.prompts(self._model.config, self._config)
         at_once = self._at_once or len(prepared)
         started = time.perf_counter()
         reports: list[StepReport] = []
@@ -147,17 +143,14 @@ class EngineRuns:
         note = None
         if decoder.limits != self._limits:
             note = f"out of memory: it goes on with {decoder.limits.max_tokens_per_step} tokens a step"
-        num_value_tokens = num_logits if self._natural else None
         code = {"attention": decoder.way, "layers": decoder.layers}
         work = StepWork(num_tokens, num_logits)
-        return TimedRun(seconds, work, len(steps), steps, num_value_tokens, note=note, code=code)
+        return TimedRun(seconds, work, len(steps), steps, note=note, code=code)
 
 
-def run_engine(
-    model: Any, workload: Workload, config: EngineConfig, *, at_once: int | None = None, natural: bool = False
-) -> TimedRun:
+def run_engine(model: Any, workload: Workload, config: EngineConfig, *, at_once: int | None = None) -> TimedRun:
     """One run by a fresh decoder. Arguments as `EngineRuns` has them."""
-    return EngineRuns(model, workload, config, at_once=at_once, natural=natural).once()
+    return EngineRuns(model, workload, config, at_once=at_once).once()
 
 
 def timed(run: Callable[[], Any]) -> TimedRun:
@@ -211,6 +204,8 @@ def contenders(
         CONTINUOUS: continuous,
         JACOBI: rival(run_jacobi, _OURS),
         ANPD: rival(run_anpd, _OURS),
+        LEXICAL_UNITS: rival(partial(run_lexical_units, workload.tokenizer), _TRAINED),
+        BLOCK_DIFFUSION: rival(partial(run_block_diffusion, workload.tokenizer), _TRAINED),
         NAIVE: naive,
         "stacked J=1": engine(layout="stacked", stack_size=1),
         "stacked J=6": engine(layout="stacked", stack_size=6),
@@ -324,16 +319,13 @@ def _run_vllm(vllm: VllmProcess, name: str, has_schema: bool, num_forced: int) -
     )
 
 
-def yardsticks(
-    model: Any, work: StepWork, rows: int, shape: tuple[int, int], attention: str, *, compiled: bool = False
-) -> Contenders:
+def yardsticks(model: Any, work: StepWork, rows: int, shape: tuple[int, int], attention: str) -> Contenders:
     """Name -> a run of as much work.
 
     Args:
         rows: of the floor's products.
         shape: (rows, length) of dense batches.
         attention: transformers' way to attend in them.
-        compiled: the compiled ceiling, too.
     """
 
     def ceiling() -> TimedRun:
@@ -341,15 +333,5 @@ def yardsticks(
             return timed(lambda: run_dense(model, work, shape))
 
     floor = Floor(model, rows)
-    runs: Contenders = {CEILING: ceiling}
-    if compiled:
-        dense = CompiledDense(model, work, shape)
-
-        def compiled_ceiling() -> TimedRun:
-            with steering.own_attention(model, attention):
-                seconds = dense.seconds(work)
-            return TimedRun(seconds, note=f"compiled in {dense.compile_seconds:.0f} s, which are not counted")
-
-        runs[COMPILED] = compiled_ceiling
     note = f"products of {rows:,} rows, as tree's large steps have"
-    return runs | {FLOOR: lambda: TimedRun(seconds_of(lambda: floor.run(work)), note=note)}
+    return {CEILING: ceiling, FLOOR: lambda: TimedRun(seconds_of(lambda: floor.run(work)), note=note)}

@@ -7,8 +7,7 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 from bench.speed.ceilings import best_shape, rows_of_large_steps
-from bench.speed.contenders import TREE, Contenders, TimedRun, contenders, run_engine, yardsticks
-from bench.speed.natural_ends import natural_contenders
+from bench.speed.contenders import TREE, Contenders, TimedRun, run_engine, yardsticks
 from bench.speed.peak_memory import measured
 from bench.workloads.workload import Workload
 from hpd_core import EngineConfig
@@ -23,16 +22,12 @@ class Rounds:
     Attributes:
         repeats: rounds over all contenders.
         batch_size: of the rivals.
-        natural: answers end where the model ends them.
         outside: names of those who run in a process of their own.
-        compiled: the compiled ceiling, too.
     """
 
     repeats: int
     batch_size: int
-    natural: bool
     outside: Collection[str]
-    compiled: bool = False
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -55,15 +50,6 @@ class RoundComparison:
     out_of_memory: list[str]
 
 
-def enter(
-    model: Any, workload: Workload, config: EngineConfig, batch_size: int, natural: bool, draft_model: Any
-) -> Contenders:
-    """Everybody who runs in this process. `draft_model`: as in `contenders`; not for `natural` answers."""
-    if natural:
-        return natural_contenders(model, workload, config, batch_size)
-    return contenders(model, workload, config, batch_size, draft_model)
-
-
 def compare(
     model: Any,
     workload: Workload,
@@ -80,7 +66,7 @@ def compare(
     workload.refuse_unfit(model.config, config, runs.keys() - rounds.outside)
     say("looking for the best dense batch")
     tree = config.model_copy(update={"layout": "tree"})
-    first = run_engine(model, workload, tree, natural=rounds.natural)
+    first = run_engine(model, workload, tree)
     work = first.work
     assert work is not None
     rows = rows_of_large_steps([tokens for _, tokens in first.steps])
@@ -90,7 +76,7 @@ def compare(
             found[attention] = best_shape(model, work)
     attention = max(found, key=lambda name: found[name])
     shape = found[attention][1]
-    limits = yardsticks(model, work, rows, shape, attention, compiled=rounds.compiled)
+    limits = yardsticks(model, work, rows, shape, attention)
     results: dict[str, list[TimedRun]] = {name: [] for name in runs | limits}
     out_of_memory: list[str] = []
     # Rounds over all contenders, so that a slow moment of the machine does not fall on one of them.

@@ -12,24 +12,13 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from bench.speed.contenders import CEILING, COMPILED, FLOOR, GENERATE, NAIVE, TREE, TimedRun
+from bench.speed.contenders import CEILING, FLOOR, GENERATE, NAIVE, TREE, TimedRun
 from bench.speed.latency import Latency
 from bench.speed.measured_rounds import RoundComparison
 from hpd_core.extractor import versions
 from hpd_core.models import description
 
 _MEMORY_NOTE = "MB: memory at its highest, above what stands before a run, which is the loaded model"
-
-
-def report_shares(seconds: dict[str, float]) -> None:
-    """The table, then the JSON line."""
-    total = sum(seconds.values())
-    table = _table("where the time goes", ["seconds", "share"])
-    for part, value in sorted(seconds.items(), key=lambda item: -item[1]):
-        table.add_row(part, f"{value:.2f}", f"{value / total:.0%}")
-    table.add_row("all", f"{total:.2f}", "")
-    Console().print(table)
-    print(json.dumps({"seconds": seconds}))
 
 
 def report(name: str, model: Any, workload: str, found: RoundComparison, other_facts: Mapping[str, Any]) -> None:
@@ -39,25 +28,17 @@ def report(name: str, model: Any, workload: str, found: RoundComparison, other_f
     medians = {name: statistics.median(values) for name, values in seconds.items()}
     rates = {name: num_records / value for name, value in medians.items()}
     peaks = {name: peak for name, runs in results.items() if (peak := _peak(runs)) is not None}
-    natural = {
-        name: runs[0].num_value_tokens / found.workload.num_values
-        for name, runs in results.items()
-        if runs[0].num_value_tokens is not None
-    }
     tree = results[TREE][0].work
     assert tree is not None
-    efficiencies: dict[str, dict[str, float]] = {name: {} for name in (CEILING, COMPILED, FLOOR) if name in results}
+    efficiencies: dict[str, dict[str, float]] = {name: {} for name in (CEILING, FLOOR)}
     compared = {f"x {word}": name for word, name in (("generate", GENERATE), ("naive", NAIVE)) if name in rates}
-    spoken = ["tokens/value"] if natural else []
-    columns = ["products/s", "spread", *compared, "MB", *spoken, "tokens", "steps", *efficiencies]
+    columns = ["products/s", "spread", *compared, "MB", "tokens", "steps", *efficiencies]
     table = _table(f"{num_records} products, {workload}, {name}, {_machine(model)}", columns)
     for contender, rate in rates.items():
         first = results[contender][0]
         cells = [f"{rate:.2f}", _spread(seconds[contender])]
         cells += [f"{rate / rates[rival]:.2f}" for rival in compared.values()]
         cells.append(_megabytes(peaks.get(contender)))
-        if natural:
-            cells.append(f"{natural[contender]:.1f}" if contender in natural else "")
         cells += ["" if first.work is None else f"{first.work.num_tokens:,}"]
         cells += ["" if first.num_steps is None else f"{first.num_steps:,}"]
         if first.work is not None:
@@ -80,11 +61,6 @@ def report(name: str, model: Any, workload: str, found: RoundComparison, other_f
         f"{contender}: out of memory, with batches of {found.batch_size} (--batch-size)."
         for contender in found.out_of_memory
     ]
-    if natural:
-        notes.append(
-            "Answers are as long as each contender's model writes them: the lengths differ, see tokens/value. ('tree' "
-            "writes nothing behind a value that is read.)"
-        )
     _print(table, notes)
     facts = _facts(name, model, workload) | {
         "records": num_records,
@@ -100,7 +76,6 @@ def report(name: str, model: Any, workload: str, found: RoundComparison, other_f
         "efficiency": efficiencies,
         "notes": said,
         "out_of_memory": found.out_of_memory,
-        **({"natural": True, "tokens_per_value": natural} if natural else {}),
         **other_facts,
     }
     print(json.dumps(facts))

@@ -30,21 +30,13 @@ _BATCH_ROWS = 4096
 class SourceRow(NamedTuple):
     """A row as read. `values` is None, and `problem` set, if it could not be read. An unreadable cell is a `CellError`.
 
-    In JSONL, `raw` is the line and `byte_start` its offset in the file. In a staged file, `raw` is the text of a row
-    that
-    could not be read.
+    In JSONL, `raw` is the line. In a staged file, it is the text of a row that could not be read.
     """
 
     number: int
     values: dict[str, Any] | None
     problem: RowRefusal | None = None
     raw: bytes | None = None
-    byte_start: int = 0
-
-    @property
-    def byte_stop(self) -> int:
-        """Offset of its line's end in a JSONL file."""
-        return self.byte_start + len(self.raw or b"")
 
 
 def read_piece(
@@ -192,10 +184,8 @@ def _read_row_group(
 def _read_jsonl(filesystem: Any, path: str, piece: RowRange, on_read: Callable[[int], None]) -> Iterator[SourceRow]:
     data = filesystem.cat_file(path, start=piece.byte_start, end=piece.byte_stop)
     on_read(len(data))
-    place = piece.byte_start
     for offset, line in enumerate(data.removesuffix(b"\n").split(b"\n")):
         if line.strip():
             parsed = parse_line(line)
             problem = None if parsed.problem is None else RowRefusal("broken_line", parsed.problem)
-            yield SourceRow(piece.start + offset, parsed.row, problem, line, place)
-        place += len(line) + 1
+            yield SourceRow(piece.start + offset, parsed.row, problem, line)

@@ -134,7 +134,7 @@ class JobConfig(Section):
                 return f"{place}actors.max"
             if actors.num_gpus is not None:
                 return f"{place}actors.num_gpus"
-        return "shards.cluster_by_category" if self.shards.cluster_by_category else None
+        return None
 
     @model_validator(mode="after")
     def _check_executor(self) -> JobConfig:

@@ -22,12 +22,6 @@ class ShardConfig(Section):
         description="sizes of the first shards relative to the target; []: all alike, the last ones too",
     )
 
-    cluster_by_category: bool = Field(
-        False,
-        description="first deals all rows anew, so that a shard holds few categories: a pass over the whole catalog, "
-        "which pays where a shard would hold hundreds",
-    )
-
     @field_validator("ramp")
     @classmethod
     def _check_ramp(cls, value: tuple[float, ...]) -> tuple[float, ...]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from hpd_core import CategorySchema, Record, RecordResult
-from pipelines.catalog.sharding import RowRange, Shard
+from pipelines.catalog.sharding import Shard
 from pipelines.config.extraction import JobConfig
 from pipelines.config.operation import ActorConfig
 from pipelines.errors import UsageError
@@ -22,7 +22,7 @@ from pipelines.store.folders import Folder
 from pipelines.store.ledger import Ledger
 
 MAX_TASK_RETRIES = 3
-"""Times that the work of a dead worker, or of a pass that a node's loss interrupts, is repeated."""
+"""Times that the work of a dead worker is repeated."""
 CASCADE_FOLDER = "_cascade"
 """Folder of the ledger of a cascade's larger model: descriptions of its engines, and their tries."""
 
@@ -65,7 +65,6 @@ class JobContext:
     Attributes:
         code: digest of the driver's code (job/context.py).
         files: files of the catalog.
-        clustered_files: URIs of the files that the shards' pieces point to instead; None without clustering.
         others: actors of the cascade's other model; None without a cascade.
         is_larger: whether `config` is that of the cascade's larger model.
     """
@@ -79,7 +78,6 @@ class JobContext:
     output: Folder
     files: Sequence[SourceRef]
     carry_over: CarryOverRef | None = None
-    clustered_files: Sequence[str] | None = None
     others: ActorConfig | None = None
     is_larger: bool = False
 
@@ -140,11 +138,7 @@ class PreparedRecord:
 
 @dataclass(frozen=True, slots=True)
 class DeadRow:
-    """Row that will not be extracted, and the reason.
-
-    Attributes:
-        row_json: the whole row, if it is at hand.
-    """
+    """Row that will not be extracted, and the reason."""
 
     file: int
     row: int
@@ -153,7 +147,6 @@ class DeadRow:
     stage: str
     code: str
     message: str
-    row_json: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +156,6 @@ class PreparedShard:
     Attributes:
         records: records for the engine; `document_ids` are theirs, and are dropped after it.
         answered: records that need no engine, because all of their answers are carried over.
-        sources: places of its rows in the catalog's files.
         bytes_read: bytes read from the files, as stored.
         field_orders: how much text the records share, in this order of the fields and in others.
     """
@@ -173,7 +165,6 @@ class PreparedShard:
     document_ids: Sequence[Sequence[int]]
     answered: Sequence[PreparedRecord]
     dead: Sequence[DeadRow]
-    sources: Sequence[RowRange]
     seconds: float
     bytes_read: int = 0
     field_orders: FieldOrders = field(default_factory=FieldOrders)

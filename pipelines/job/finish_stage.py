@@ -311,7 +311,7 @@ def _dead_letter_rows(dead: list[DeadRow], decoded: DecodedShard, job: JobContex
             "stage": row.stage,
             "error_code": row.code,
             "error": row.message,
-            "row_json": row.row_json or originals.get((row.file, row.row)),
+            "row_json": originals.get((row.file, row.row)),
             "attempts": decoded.num_attempts,
         }
         for row in dead
@@ -325,10 +325,9 @@ def _originals(dead: list[DeadRow], decoded: DecodedShard, job: JobContext) -> d
     """
     missing = defaultdict(list)
     for row in dead:
-        if row.row_json is None:
-            missing[row.file].append(row)
+        missing[row.file].append(row)
     found: dict[tuple[int, int], str] = {}
-    for piece in decoded.prepared.sources:
+    for piece in decoded.prepared.shard.pieces:
         rows = read_originals(piece, missing[piece.file], job)
         found |= {(piece.file, number): text for number, text in rows.items()}
     return found

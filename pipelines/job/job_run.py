@@ -23,7 +23,6 @@ from pipelines.config.extraction import JobConfig
 from pipelines.console.progress import show_progress
 from pipelines.errors import RunError, UsageError
 from pipelines.job.carryover import Changes, find_changes
-from pipelines.job.clustered_rows import Clusters
 from pipelines.job.local_executor import Executor
 from pipelines.job.named_models import check_named, confidence_notes, finished_notes, keep_confidence, wanted_confidence
 from pipelines.job.preflight import PlannedJob
@@ -32,7 +31,7 @@ from pipelines.job.run_plan import Plan, check_resume, find_plan
 from pipelines.quality.both_answers import larger_model
 from pipelines.quality.run_confidence import run_confidence
 from pipelines.store.lease import RunLease
-from pipelines.store.ledger import CLUSTERS_NAME, MANIFEST_NAME, PLAN_NAME, Ledger, named_damage
+from pipelines.store.ledger import MANIFEST_NAME, PLAN_NAME, Ledger, named_damage
 from pipelines.store.no_run import store_schemas
 from pipelines.store.totals import Totals
 
@@ -96,32 +95,21 @@ def _work(job: PlannedJob, ledger: Ledger, lease: RunLease, console: Console) ->
     committed = ledger.committed()
     notes = keep_confidence(job.output, job.config, has_answers=bool(committed))
     store_rows(job.output, [file.staged for file in job.plan.files if file.staged is not None])
-    if job.plan.is_clustered:
-        job = dataclasses.replace(job, clusters=Clusters.read(job.output))
-        if not job.is_cut and committed:
-            # If clustered again, its rows would be in other shards than the committed ones.
-            raise RunError(f"{job.output.describe(CLUSTERS_NAME)} is missing; begin in another output folder")
     totals = ledger.totals(ledger.manifests(committed))
     if totals.shards:
         console.print(f"Continuing run {job.plan.run_id}: {totals.rows:,} of {job.plan.num_rows:,} rows are done.")
     executor = make_executor(job, ledger, committed, console)
     with show_progress(console, totals, job.plan.num_rows, job.config.log_seconds, executor.watch) as speed:
-        if not job.is_cut or totals.shards < len(job.shards):
-            job = decode_pending(job, ledger, totals, committed, lease, console, executor)
+        if totals.shards < len(job.plan.shards):
+            decode_pending(job, ledger, totals, committed, lease, console, executor)
         pace = speed.products_per_second
         seconds = speed.elapsed
     return _finish(job, ledger, seconds, pace, notes)
 
 
 def make_executor(job: PlannedJob, ledger: Ledger, committed: Collection[int], console: Console) -> Executor:
-    """Return the executor that the job names, or the one that it needs.
-
-    Raises:
-        UsageError: the run was begun with a clustering that only Ray can finish.
-    """
+    """Return the executor that the job names, or the one that it needs."""
     config = job.config
-    if config.executor == "local" and not job.is_cut:
-        raise UsageError("the run was begun with shards.cluster_by_category, which needs Ray: set executor to 'auto'")
     if config.executor == "local" or (config.executor == "auto" and not _wants_ray(job, ledger, committed, console)):
         from pipelines.job.local_executor import LocalExecutor
 
@@ -134,7 +122,7 @@ def make_executor(job: PlannedJob, ledger: Ledger, committed: Collection[int], c
 def _wants_ray(job: PlannedJob, ledger: Ledger, committed: Collection[int], console: Console) -> bool:
     """Return whether there is a cluster, or work for more than one process."""
     config = job.config
-    if os.environ.get("RAY_ADDRESS") or config.cascade is not None or config.needs_ray is not None or not job.is_cut:
+    if os.environ.get("RAY_ADDRESS") or config.cascade is not None or config.needs_ray is not None:
         return True
     # A record that kills its process is found by others that survive it.
     tries = {shard: count for shard, count in ledger.num_tries_without_end().items() if shard not in committed}
@@ -179,7 +167,7 @@ def _finish(
 ) -> RunOutcome:
     """Publish what a killed session left unpublished, sum up, and mark the run finished if the counts add up."""
     totals = ledger.totals(ledger.publish_missing(ledger.manifests(ledger.committed())))
-    discrepancy = totals.discrepancy(len(job.shards), job.plan.num_rows)
+    discrepancy = totals.discrepancy(len(job.plan.shards), job.plan.num_rows)
     changes = None
     if discrepancy is None:
         if job.earlier is not None:
@@ -237,7 +225,6 @@ def _run_manifest(job: PlannedJob, ledger: Ledger, totals: Totals, changes: Chan
             **engine.get("versions", {}),
         },
         "input": [{"name": file.name, "size": file.size, "fingerprint": file.fingerprint} for file in plan.files],
-        "clustering": job.clusters.describe() if job.clusters is not None else None,
         "totals": totals.to_dict(),
         "changes": changes.to_dict() if changes is not None else None,
     }

@@ -24,13 +24,12 @@ from pipelines.catalog.input_files import SourceFile, scan_sources
 from pipelines.catalog.listing import LeftOutFiles
 from pipelines.catalog.readers import SourceRow, read_piece
 from pipelines.catalog.rows import DeadRows, RowRefusal, find_category, known_category, to_record
-from pipelines.catalog.sharding import RowRange, Shard
+from pipelines.catalog.sharding import RowRange
 from pipelines.config.catalog_input import InputConfig
 from pipelines.config.extraction import JobConfig
 from pipelines.config.schema_file import load_schemas
 from pipelines.errors import RunError, UsageError
 from pipelines.job.carryover import EarlierRun, finished_runs, has_any_product, has_wildcard
-from pipelines.job.clustered_rows import Clusters
 from pipelines.job.context import code_digest
 from pipelines.job.named_models import check_named_models
 from pipelines.job.prices import price_notes
@@ -56,7 +55,6 @@ class PlannedJob:
 
     Attributes:
         earlier: the run that `base` names, whose answers are carried over where nothing has changed.
-        clusters: the clustered catalog; None if the job does not cluster, or before `run_job` has done so.
         left_out: files in the input folders that are not read.
         warnings: warnings about the files, the files left out, the models, the prices and the schemas.
         sample_warnings: warnings about the first rows.
@@ -68,20 +66,9 @@ class PlannedJob:
     plan: Plan
     is_new: bool
     earlier: EarlierRun | None = None
-    clusters: Clusters | None = None
     left_out: LeftOutFiles = field(default_factory=LeftOutFiles)
     warnings: Sequence[str] = ()
     sample_warnings: Sequence[str] = ()
-
-    @property
-    def shards(self) -> Sequence[Shard]:
-        """Shards that are decoded and committed: the clustered ones, else the plan's."""
-        return self.plan.shards if self.clusters is None else self.clusters.shards
-
-    @property
-    def is_cut(self) -> bool:
-        """Whether `shards` are final: before a catalog is clustered they only locate its rows."""
-        return self.clusters is not None or not self.plan.is_clustered
 
 
 def plan_job(

@@ -7,7 +7,6 @@ import functools
 import logging
 import re
 import time
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import compress
 from typing import TYPE_CHECKING, Any
@@ -23,9 +22,7 @@ from pipelines.catalog.rows import RowRefusal, default_id, mapped_text, row_cate
 from pipelines.catalog.sharding import RowRange, Shard
 from pipelines.config.catalog_input import InputConfig
 from pipelines.console.progress import about
-from pipelines.errors import RunError
 from pipelines.job.carryover import Carried, CarryOver
-from pipelines.job.clustered_rows import from_values, source_piece
 from pipelines.job.context import DeadRow, JobContext, PreparedRecord, PreparedShard
 from pipelines.job.table_rows import answer_rows
 from pipelines.normalising.normalise import Normaliser, normalisers
@@ -44,13 +41,7 @@ def prepare_shard(shard: Shard, job: JobContext) -> PreparedShard:
     tokenizer = document_tokenizer(job.config.model, job.config.engine)
     started = time.perf_counter()
     sizes: list[int] = []
-    if job.clustered_files is None:
-        sources: Sequence[RowRange] = shard.pieces
-        outcomes = [outcome for piece in shard.pieces for _, outcome in read_catalog(piece, job, sizes.append)]
-    else:
-        dealt = [row for piece in shard.pieces for row in _read_dealt(piece, job, sizes.append)]
-        sources = _merged_sources([source_piece(values) for values in dealt], job)
-        outcomes = [from_values(values) for values in dealt]
+    outcomes = [outcome for piece in shard.pieces for outcome in read_catalog(piece, job, sizes.append)]
     records = [outcome for outcome in outcomes if isinstance(outcome, PreparedRecord)]
     dead = [outcome for outcome in outcomes if isinstance(outcome, DeadRow)]
     if job.carry_over is not None:
@@ -65,7 +56,7 @@ def prepare_shard(shard: Shard, job: JobContext) -> PreparedShard:
     orders = FieldOrders.of([prepared.record for prepared in records], list(job.config.input.texts))
     seconds = time.perf_counter() - started
     logger.info("prepared", extra=about(shard.id, records=len(records), dead=len(dead), seconds=seconds))
-    return PreparedShard(shard, records, document_ids, answered, dead, sources, seconds, sum(sizes), orders)
+    return PreparedShard(shard, records, document_ids, answered, dead, seconds, sum(sizes), orders)
 
 
 def _tokenize(
@@ -91,13 +82,13 @@ def _tokenize(
 
 def read_catalog(
     piece: RowRange, job: JobContext, on_read: Callable[[int], None] = lambda num_bytes: None
-) -> Iterator[tuple[SourceRow, PreparedRecord | DeadRow]]:
-    """Yield the rows of a piece of the catalog, as read and as checked. Raises as `read_piece`, or `RunError` if the
+) -> Iterator[PreparedRecord | DeadRow]:
+    """Yield the rows of a piece of the catalog, checked. Raises as `read_piece`, or `RunError` if the
     file has changed since the run was planned."""
     source, config = job.files[piece.file], job.config.input
     rows = read_piece(source.uri, source.format, piece, config.columns, anonymous=config.anonymous, on_read=on_read)
     for row in rows:
-        yield row, _take(row, piece.file, job)
+        yield _take(row, piece.file, job)
     if source.fingerprint is not None:
         # After the rows, because the catalog may be exported again at any time.
         check_unchanged(source.uri, source.format, source.size, source.fingerprint, anonymous=config.anonymous)
@@ -110,25 +101,6 @@ def read_originals(piece: RowRange, dead: Iterable[DeadRow], job: JobContext) ->
         return {}
     source = job.files[piece.file]
     return original_rows(source.uri, source.format, piece, wanted, anonymous=job.config.input.anonymous)
-
-
-def _read_dealt(piece: RowRange, job: JobContext, on_read: Callable[[int], None]) -> Iterator[dict[str, Any]]:
-    assert job.clustered_files is not None
-    uri = job.clustered_files[piece.file]
-    for row in read_piece(uri, "parquet", piece, None, on_read=on_read):
-        if row.values is None:
-            raise RunError(f"{uri} is damaged: {row.problem.message if row.problem else 'a row could not be read'}")
-        yield row.values
-
-
-def _merged_sources(pieces: Sequence[RowRange], job: JobContext) -> list[RowRange]:
-    """Merge the pieces of each Parquet file into one: row groups without wanted rows are not read anyway."""
-    lines = [piece for piece in pieces if job.files[piece.file].format == "jsonl"]
-    rows = defaultdict(list)
-    for piece in pieces:
-        if job.files[piece.file].format != "jsonl":
-            rows[piece.file].append(piece.start)
-    return [*lines, *(RowRange(file, min(rows[file]), max(rows[file]) + 1, len(rows[file])) for file in rows)]
 
 
 def _carry_over(records: Sequence[PreparedRecord], earlier: CarryOver) -> list[PreparedRecord]:

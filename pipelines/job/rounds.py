@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import secrets
 import time
 from collections.abc import Mapping
@@ -16,9 +15,9 @@ from hpd_core.models.model_files import portable_name
 from pipelines.catalog.staging import STAGED
 from pipelines.config.extraction import JobConfig
 from pipelines.console.terminal import dollars
-from pipelines.errors import BudgetError, ProcessesDiedError, RunError, UsageError
+from pipelines.errors import BudgetError, ProcessesDiedError, UsageError
 from pipelines.job.carryover import CarryIndex, CarryOver, is_independent
-from pipelines.job.context import MAX_TASK_RETRIES, CarryOverRef, JobContext, SourceRef, code_digest
+from pipelines.job.context import CarryOverRef, JobContext, SourceRef, code_digest
 from pipelines.job.local_executor import Executor
 from pipelines.job.preflight import PlannedJob
 from pipelines.job.reviewed_answers import ReviewedAnswers
@@ -41,11 +40,10 @@ def decode_pending(
     lease: RunLease,
     console: Console,
     executor: Executor,
-) -> PlannedJob:
+) -> None:
     """Commit every shard that is not committed. Raises as `run_job`, or `BudgetError`.
 
-    Every committed shard that is not in `counted` (the shards in `totals` already) is added to `totals`. Returns the
-    job with its shards as they are cut now.
+    Every committed shard that is not in `counted` (the shards in `totals` already) is added to `totals`.
     """
     with executor.open(console):
         if job.config.base is not None and job.earlier is None:
@@ -53,7 +51,6 @@ def decode_pending(
                 f"Note: {job.config.base} is not the run any more with which this one began: the rest is decoded."
             )
         try:
-            job = _clustered(job, ledger, lease, console)
             carry_over = _carry_over(job, ledger, console, executor)
         except Exception as error:
             raise executor.explain(error) or error from error
@@ -65,9 +62,9 @@ def decode_pending(
             for manifest in ledger.manifests(committed - counted):
                 ledger.count(manifest, totals)
             counted |= committed
-            pending = [shard for shard in job.shards if shard.id not in committed]
+            pending = [shard for shard in job.plan.shards if shard.id not in committed]
             if not pending:
-                return job
+                return
             if _is_spent(job.config, totals):
                 raise BudgetError(_budget_message(job.config, totals))
             num_parts_done = _num_parts_done(job, ledger)
@@ -115,33 +112,6 @@ def _num_parts_done(job: PlannedJob, ledger: Ledger) -> int:
     """Return the number of parts of shards that were finished, by either model."""
     done = ledger.num_parts_done()
     return done if job.config.cascade is None else done + job_context(job, ledger).larger.ledger.num_parts_done()
-
-
-def _clustered(job: PlannedJob, ledger: Ledger, lease: RunLease, console: Console) -> PlannedJob:
-    """Return the job with its catalog clustered, if the job asks for that.
-
-    The pass is repeated if a node is lost with its part of the shuffle, which Ray does not rebuild.
-    """
-    from pipelines.job.shuffle import cluster_catalog, is_lost_node
-
-    if job.is_cut:
-        return job
-    for tries_left in reversed(range(1 + MAX_TASK_RETRIES)):
-        lease.check()
-        try:
-            clusters = cluster_catalog(job, job_context(job, ledger), console)
-            return dataclasses.replace(job, clusters=clusters)
-        except Exception as error:
-            # A problem with the catalog or the storage would occur the next time, too.
-            if not is_lost_node(error):
-                raise
-            if tries_left == 0:
-                raise RunError(
-                    f"clustering was interrupted {1 + MAX_TASK_RETRIES} times by the loss of a node "
-                    "or a process; start the job again, on nodes that stay"
-                ) from error
-            console.print("Clustering was interrupted: a node or a process is gone. Once more.")
-    raise AssertionError("the last try returns or raises")
 
 
 def _is_spent(config: JobConfig, totals: Totals) -> bool:
@@ -209,9 +179,6 @@ def _models_answers(
 def job_context(job: PlannedJob, ledger: Ledger, carry_over: CarryOverRef | None = None) -> JobContext:
     """Return the context that every process of the run gets."""
     files = [_source(file, job.output) for file in job.plan.files]
-    clustered = None
-    if job.clusters is not None:
-        clustered = [f"{job.output.absolute_uri}/{name}" for name in job.clusters.files]
     return JobContext(
         config=_portable(job.config),
         schemas=job.schemas,
@@ -222,7 +189,6 @@ def job_context(job: PlannedJob, ledger: Ledger, carry_over: CarryOverRef | None
         output=job.output,
         files=files,
         carry_over=carry_over,
-        clustered_files=clustered,
         others=None if job.config.cascade is None else job.config.cascade.actors,
     )
 

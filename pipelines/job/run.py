@@ -170,7 +170,7 @@ class Run:
         state = "still going" if self.status.state == "running" else "stopped; the job's own command continues it"
         if not totals.shards:
             return [*notes, f"This run is {state}: no shard is committed yet, so there is nothing to report."]
-        planned = self.status.planned_shards or 0  # known, as some are committed
+        planned = self.status.planned_shards
         return [
             *notes,
             f"This run is {state}: all numbers are of the {totals.shards:,} of {planned:,} shards "

@@ -57,7 +57,6 @@ class Plan:
         is_spread: whether these rows are evenly spaced instead of the first ones.
         shards: shards of the catalog in its own order.
         base_run_id: the run from which answers are carried over, if there is one.
-        is_clustered: whether the rows of these shards are clustered before they are decoded (pipelines/job/clustering).
     """
 
     run_id: str
@@ -69,7 +68,6 @@ class Plan:
     files: Sequence[PlannedFile]
     shards: Sequence[Shard]
     base_run_id: str | None = None
-    is_clustered: bool = False
     is_spread: bool = False
 
     @property
@@ -89,11 +87,12 @@ class Plan:
     @classmethod
     def from_json(cls, data: Mapping[str, Any], place: str) -> Plan:
         """Read a stored plan. Raises `UsageError` if another version of the project wrote it."""
-        if data.get("version") != _VERSION:
+        if data.get("version") != _VERSION or data.get("is_clustered"):
             raise UsageError(f"{place} was written by another version of this project, which can read and continue it")
         shards = [shard_from_dict(shard) for shard in data["shards"]]
         files = [PlannedFile(**file) for file in data["files"]]
-        return cls(**{**{key: data[key] for key in data if key != "version"}, "files": files, "shards": shards})
+        settings = {key: data[key] for key in data if key not in ("version", "is_clustered")}
+        return cls(**{**settings, "files": files, "shards": shards})
 
 
 def planned_files(files: Sequence[SourceFile]) -> list[PlannedFile]:
@@ -131,7 +130,6 @@ def make_plan(
         ),
         is_spread=is_spread,
         base_run_id=base_run_id,
-        is_clustered=config.shards.cluster_by_category,
     )
 
 

@@ -16,7 +16,6 @@ from hpd_core import ErrorCode
 from pipelines.console.progress import describe_counts, format_seconds
 from pipelines.console.terminal import dollars, printable
 from pipelines.errors import RunError, UsageError
-from pipelines.job.clustered_rows import run_shards
 from pipelines.job.context import CASCADE_FOLDER
 from pipelines.job.preflight import unknown_lines
 from pipelines.job.run_plan import find_run
@@ -37,7 +36,6 @@ class Status:
     Attributes:
         state: "running" if a driver renews its lease on the run, "stopped" if none does and it is not finished.
         driver: the driver that holds or last held the run.
-        planned_shards: number of shards; None until the catalog is clustered.
         committed: ids of the committed shards, ascending.
         totals: totals of the committed shards.
         shards_tried: shards begun and not committed, with the number of tries; with a cascade, of the model that took
@@ -53,7 +51,7 @@ class Status:
     run_id: str
     state: State
     driver: str | None
-    planned_shards: int | None
+    planned_shards: int
     planned_rows: int
     committed: Sequence[int]
     totals: Totals
@@ -78,7 +76,6 @@ def read_status(uri: str) -> Status:
             finished = ledger.finished()
             committed = committed if finished is None else ledger.committed()
         totals, ends = _read_manifests(ledger, committed)
-        shards = run_shards(folder, plan)
         lines = _without_schema(folder, totals)
         tried = _num_tries(folder) if finished is None else {}
     except (OSError, RunError, ValueError, KeyError, TypeError, AttributeError) as error:
@@ -91,7 +88,7 @@ def read_status(uri: str) -> Status:
         run_id=plan.run_id,
         state="finished" if finished is not None else "running" if is_held else "stopped",
         driver=driver,
-        planned_shards=len(shards) if shards is not None else None,
+        planned_shards=len(plan.shards),
         planned_rows=plan.num_rows,
         committed=sorted(committed),
         totals=totals,
@@ -172,8 +169,6 @@ def print_status(console: Console, status: Status) -> None:
 
 
 def _shards_done(status: Status) -> str:
-    if status.planned_shards is None:
-        return "not yet clustered by category"
     return f"{status.totals.shards:,} of {status.planned_shards:,} shards"
 
 

@@ -109,7 +109,7 @@ def _totals(run: Run, dead_letters: Sequence[DeadReason]) -> ReportTotals:
     totals = run.status.totals
     return ReportTotals(
         planned_rows=run.status.planned_rows,
-        planned_shards=run.status.planned_shards or 0,
+        planned_shards=run.status.planned_shards,
         shards=totals.shards,
         rows=totals.rows,
         products=totals.products,

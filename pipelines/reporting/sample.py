@@ -88,8 +88,7 @@ def build_sample(
 ) -> tuple[ReportSample, list[str]]:
     """Return the sample in the order of `drawn`, and notes on texts that cannot be shown."""
     keys = {each.scored[:2] for each in drawn}
-    # After clustering, a row can be in any shard.
-    shards = None if plan.is_clustered else _shards_of(plan, keys)
+    shards = _shards_of(plan, keys)
     products = {_key(row): row for row in _rows(parts, "products", _PRODUCT_COLUMNS, keys, shards)}
     values: defaultdict[Key, list[Row]] = defaultdict(list)
     for row in _rows(parts, "attributes", _VALUE_COLUMNS, keys, shards):

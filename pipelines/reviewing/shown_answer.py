@@ -233,7 +233,7 @@ class Products:
 def shard_of(run: Run, key: AnswerKey) -> int | None:
     """Return the committed shard that holds a row; None if there is none."""
     for shard in run.plan.shards:
-        if shard.id in run.parts.shards and (run.plan.is_clustered or _holds(run, shard.pieces, key)):
+        if shard.id in run.parts.shards and _holds(run, shard.pieces, key):
             part = run.parts.read_one("products", shard.id, _KEY)
             near = part.filter(pc.equal(part["source_row"], key.source_row))
             if key.source_file in near["source_file"].to_pylist():

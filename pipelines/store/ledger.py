@@ -1,7 +1,6 @@
 """Ledger of committed and tried shards, kept in the output folder: a run can always be resumed from it alone.
 
 _plan.json                                 the plan, before any work
-_clusters.json, _clustered/                the catalog regrouped by category, if the job asks for it
 _engine.json                               identity of the first engine: the others must match it
 _attempts/<shard>/<attempt>.json           a decode was begun; its name holds the session and the records
 _attempts/<shard>/<attempt>.error.json     ... and failed with this message
@@ -40,8 +39,6 @@ from pipelines.store.totals import Totals
 
 PLAN_NAME = "_plan.json"
 MANIFEST_NAME = "manifest.json"
-CLUSTERS_NAME = "_clusters.json"
-CLUSTERED_FOLDER = "_clustered"
 INPUT_FOLDER = "_input"
 _ENGINE_NAME = "_engine.json"
 # Two engines whose descriptions agree here give the same answers.
@@ -247,7 +244,7 @@ class Ledger:
         before,
         or a process believed dead may have written more."""
         # Another driver may be doing the same, or a process be writing there: the next clean-up takes the rest.
-        for folder in ("_parts", CLUSTERED_FOLDER, INPUT_FOLDER):
+        for folder in ("_parts", INPUT_FOLDER):
             with suppress(OSError):
                 self.folder.remove(folder)
         for table in TABLES:

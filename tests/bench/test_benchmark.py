@@ -7,15 +7,12 @@ from typing import Any
 
 import pytest
 import torch
-import transformers
 from torch.utils.flop_counter import FlopCounterMode
 from typer.testing import CliRunner, Result
 
 from bench.benchmark import app
 from bench.speed.ceilings import Floor, StepWork, run_dense
-from bench.speed.profiling import ATTENTION, BOOKKEEPING, CHOOSING, HEAD, LINEAR, REST
 from bench.workloads.workload import Workload
-from hpd_core.attention.dispatch import ATTENTION_NAME, packed_attention
 from hpd_core.models import loading, steering
 from tests.pipelines.commands import ROOT
 from tests.pipelines.conftest import Workplace, products
@@ -93,18 +90,6 @@ def test_every_contender_runs_and_is_compared(workplace: Workplace) -> None:
     assert limited["records"] == 3
     assert set(limited["seconds"]) == {"naive padded HPD", "tree", "ceiling", "floor"}
     assert limited["tokens"]["tree"] < facts["tokens"]["tree"]
-
-
-def test_a_profile_has_every_part_and_leaves_nothing_behind(workplace: Workplace) -> None:
-    workplace.write_parquet("a.parquet", products(NUM_RECORDS))
-    threads = torch.get_num_threads()
-    result = run(workplace, "--profile")
-    assert result.exit_code == 0, result.output
-    seconds = json.loads(result.stdout.splitlines()[-1])["seconds"]
-    assert set(seconds) == {LINEAR, HEAD, ATTENTION, REST, CHOOSING, BOOKKEEPING}
-    assert min(seconds.values()) >= 0
-    assert transformers.AttentionInterface()[ATTENTION_NAME] is packed_attention
-    assert torch.get_num_threads() == threads
 
 
 @table("shape", [(1, 16), (8, 64), (3, 50)])

@@ -308,7 +308,6 @@ def test_where_it_is_missing_the_way_out_is_named(workplace: Workplace, gguf_fil
         (["--gguf", "a.gguf"], "--gguf is for llama.cpp: name the interpreter"),
         (["--only", "llama.cpp AR, Q4_1"], "--only 'llama.cpp AR, Q4_1' needs --llama-cpp"),
         (["--only", "llama.cpp fan-out"], "--only 'llama.cpp fan-out' needs --llama-cpp"),
-        (["--natural", "--llama-cpp", "python"], "--llama-cpp and --natural exclude each other"),
     ],
 )
 def test_what_cannot_run_is_an_error(workplace: Workplace, arguments: list[str], message: str) -> None:

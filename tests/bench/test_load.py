@@ -14,13 +14,13 @@ from tests.pipelines.commands import ROOT
 
 @pytest.mark.full
 def test_the_command_measures_and_accounts_for_every_row(tmp_path: Path, tiny_model_dir: Path) -> None:
-    command = [sys.executable, "bench/load_test.py", "--rows", "600", "--stages", "2"]
+    command = [sys.executable, "bench/load_test.py", "--rows", "600"]
     command += ["--model", str(tiny_model_dir), "--folder", str(tmp_path / "load")]
-    command += ["--set", "shards.target_tokens=20000", "--profile", str(tmp_path / "profile.txt")]
+    command += ["--set", "shards.target_tokens=20000"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     facts = json.loads(done.stdout.splitlines()[-1])
-    run, stages = facts["run"], facts["stages"]
+    run = facts["run"]
     assert run["totals"]["rows"] == run["row_counts"]["products"] == 600
     assert run["is_complete"]
     assert run["products_per_second"] > 0
@@ -28,27 +28,8 @@ def test_the_command_measures_and_accounts_for_every_row(tmp_path: Path, tiny_mo
     assert run["tail_seconds"] < run["work_seconds"]
     assert {"driver", "engine", "tasks", "ray"} == set(run["usage"])
     assert all(usage["num_processes"] and usage["peak_bytes"] > 0 for usage in run["usage"].values())
-    assert min(stages["cpu_seconds"].values()) > 0
-    assert 0 < stages["num_products"] < 600
-    assert "tables.py" in (tmp_path / "profile.txt").read_text()
     assert "products/s" in done.stdout
 
     again = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert again.returncode == 2
     assert "is there already" in again.stderr
-
-
-@pytest.mark.full
-def test_a_large_csv_file_takes_no_more_memory_than_a_small_one(tiny_model_dir: Path) -> None:
-    grown = []
-    for rows in (100_000, 400_000):
-        command = [sys.executable, "bench/load_test.py", "--rows", str(rows), "--stages", "0", "--no-run", "--csv"]
-        done = subprocess.run(
-            [*command, "--model", str(tiny_model_dir)], cwd=ROOT, capture_output=True, text=True, check=False
-        )
-        assert done.returncode == 0, done.stderr
-        cost = json.loads(done.stdout.splitlines()[-1])["csv"]
-        assert cost["num_rows"] == rows
-        assert cost["again_seconds"] < cost["seconds"]
-        grown.append(cost["peak_bytes"] - cost["bytes_before"])
-    assert grown[1] < grown[0] + 60e6 < 200e6, grown

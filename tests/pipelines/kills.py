@@ -223,13 +223,11 @@ def check_finished(run: KilledRun, rows: int, undisturbed: Path) -> None:
     for table in ("products", "attributes", "dead_letter"):
         assert_same(read_table(undisturbed, table), read_table(output, table))
     shards = sorted(path.stem for path in (output / "_shards").glob("*.json"))
-    clusters = output / "_clusters.json"
-    planned = json.loads((clusters if clusters.exists() else output / "_plan.json").read_text())["shards"]
+    planned = json.loads((output / "_plan.json").read_text())["shards"]
     assert shards == [f"{shard['id']:06d}" for shard in planned]
     for table in PUBLIC:
         assert sorted(path.name for path in (output / table).iterdir()) == [f"part-{shard}.parquet" for shard in shards]
     assert sorted(row["shard"] for row in read_table(output, "metrics")) == [shard["id"] for shard in planned]
     totals = json.loads((output / "manifest.json").read_text())["totals"]
     assert totals["rows"] == rows
-    for name in ("_parts", "_clustered"):
-        assert not (output / name).exists(), run.explain("garbage is left")
+    assert not (output / "_parts").exists(), run.explain("garbage is left")

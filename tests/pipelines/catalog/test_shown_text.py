@@ -12,8 +12,6 @@ from hpd_core import Record
 from pipelines.catalog.html_text import shown_record, shown_text
 from pipelines.config.catalog_input import InputConfig
 from pipelines.config.extraction import JobConfig, result_config
-from pipelines.job.clustered_rows import DealtRow, from_values, to_table
-from pipelines.job.context import PreparedRecord
 from pipelines.job.prepare_stage import input_hash
 from tests.examples import examples
 
@@ -37,16 +35,6 @@ def test_the_input_hash_is_of_what_is_read_and_of_where_it_stands() -> None:
     assert of("soft", "never") == of("soft") == of("soft", "always"), "without HTML nothing changes"
     # The same is read in all of them, but evidence is elsewhere, or is another text.
     assert len({of("soft"), of("<p>soft</p>"), of("<b>soft</b> "), of("<p>soft</p>", "never")}) == 4
-
-
-def test_a_dealt_row_keeps_the_original() -> None:
-    record = shown_record(Record("1", "Shoes", {"title": "t", "text": HTML}), "auto")
-    prepared = PreparedRecord(0, 3, record, input_hash(record))
-    (values,) = to_table([DealtRow(prepared, 0, "Shoes", 0, 0)]).to_pylist()
-    assert from_values(values) == prepared
-    plain = PreparedRecord(0, 3, Record("1", "Shoes", {"title": "t"}), "0")
-    (values,) = to_table([DealtRow(plain, 0, "Shoes", 0, 0)]).to_pylist()
-    assert from_values(values) == plain
 
 
 def test_how_html_is_read_decides_results() -> None:

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from pipelines.catalog.sharding import RowRange
 from pipelines.errors import RunError
+from pipelines.job.context import PreparedRecord
 from pipelines.job.preflight import plan_job
 from pipelines.job.prepare_stage import read_catalog
 from pipelines.job.rounds import job_context
@@ -19,11 +21,15 @@ def read_all(workplace: Workplace, change: Callable[[], object]) -> list[str]:
     """Ids of the rows, read as a job reads them; `change` is called between the plan and the last piece."""
     job = plan_job(workplace.config())
     context = job_context(job, Ledger(job.output, "s"))
-    pieces = [piece for shard in job.shards for piece in shard.pieces]
+    pieces = [piece for shard in job.plan.shards for piece in shard.pieces]
     assert len(pieces) > 1
-    found = [row.values["id"] for piece in pieces[:-1] for row, _ in read_catalog(piece, context) if row.values]
+
+    def ids(piece: RowRange) -> list[str]:
+        return [row.record.id for row in read_catalog(piece, context) if isinstance(row, PreparedRecord)]
+
+    found = [each for piece in pieces[:-1] for each in ids(piece)]
     change()
-    return found + [row.values["id"] for row, _ in read_catalog(pieces[-1], context) if row.values]
+    return found + ids(pieces[-1])
 
 
 def write(workplace: Workplace, name: str, start: int, count: int = 30) -> Path:

@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 
-from tests.pipelines.commands import ROOT, command, wait_until
+from tests.pipelines.commands import ROOT, wait_until
 from tests.pipelines.conftest import Workplace, products, read_table
 from tests.pipelines.job import faulty
 from tests.pipelines.ports import free_ports
@@ -211,16 +211,6 @@ def test_nodes_come_with_the_work_survive_a_loss_and_go(workplace: Workplace, cl
         assert len({row["node_id"] for row in metrics}) >= 2, "the lost node's engines went on elsewhere"
         assert len({row["actor_id"] for row in metrics}) >= 2, "the pool has grown"
         assert {row["price_per_hour"] for row in metrics} == {10.0 / GPUS}, "an engine's share of its node"
-        watcher.wait(lambda look: look == [])
-        # And after a shuffle, too, which has actors of its own on the nodes.
-        shards, output = shards | {"cluster_by_category": True}, workplace.folder / "clustered"
-        config = workplace.write_config(engine=engine, actors=actors | {"max": 1}, shards=shards, output=str(output))
-        limited = command(config, "--limit", "40")
-        again = subprocess.run(
-            limited, env=cluster.environment, cwd=ROOT, capture_output=True, text=True, timeout=3000, check=False
-        )
-        assert again.returncode == 0, again.stdout + again.stderr
-        assert json.loads((output / "manifest.json").read_text())["clustering"]["categories"] == 2
         watcher.wait(lambda look: look == [])
     finally:
         watcher.close()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import io
 from pathlib import Path
@@ -11,7 +10,6 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from pipelines.errors import UsageError
 from pipelines.job import local_executor
 from pipelines.job.job_run import make_executor
 from pipelines.job.local_executor import LocalExecutor
@@ -71,7 +69,6 @@ def test_what_the_job_needs_decides(workplace: Workplace, monkeypatch: pytest.Mo
     assert chosen() is LocalExecutor
     assert chosen(executor="ray") is RayExecutor
     assert chosen(actors={"max": 2}) is RayExecutor
-    assert chosen(shards={"cluster_by_category": True}) is RayExecutor
     for number in range(7):
         assert chosen() is LocalExecutor
         attempt = ledger.begin_try(3, 1, Span(0, 1))
@@ -79,10 +76,6 @@ def test_what_the_job_needs_decides(workplace: Workplace, monkeypatch: pytest.Mo
             ledger.end_try(3, attempt, "the run was stopped")
     assert chosen() is RayExecutor, "a shard that ended its process four times is searched by processes that survive it"
     assert chosen(executor="local") is LocalExecutor
-    clustered = plan_job(workplace.config(shards={"cluster_by_category": True}))
-    resumed = dataclasses.replace(clustered, config=workplace.config(executor="local"))
-    with pytest.raises(UsageError, match=r"begun with shards\.cluster_by_category, which needs Ray"):
-        make_executor(resumed, ledger, (), console)
     monkeypatch.setenv("RAY_ADDRESS", "head:6379")
     assert chosen() is RayExecutor
     with pytest.raises(Exception, match=r"executor 'local' is one process, actors\.max needs Ray"):

@@ -129,20 +129,6 @@ def test_the_driver_dies_at_every_step(place: Workplace, undisturbed: Path) -> N
 
 
 @pytest.mark.soak
-def test_the_clustering_is_killed_at_every_step(place: Workplace, undisturbed: Path) -> None:
-    """A pass stores one file here, as the catalog is small: every start comes to the step again."""
-    kills = [Kill("store", 1, "before"), Kill("store", 2, "torn"), Kill("store", 3, "inside", "raylet")]
-    kills += [Kill("store", 4, "after", "driver"), Kill("store", 5, "inside", "machine")]
-    moments = ("before", "torn", "inside", "after")
-    kills += [Kill("cluster", number, moment) for number, moment in enumerate(moments, 1)]
-    kills += [Kill("commit", 3, "inside", "driver"), Kill("publish products", 6, "before", "machine")]
-    with killed(place, "clustering", kills, shards=place.changes["shards"] | {"cluster_by_category": True}) as run:
-        run.drive(max_starts=len(kills) + 3)
-        assert len(run.fired()) == len(kills), run.explain("not every kill has happened")
-        settle(run, undisturbed, "clustering")
-
-
-@pytest.mark.soak
 @pytest.mark.parametrize("number", range(3))
 def test_anybody_dies_at_random_moments(place: Workplace, undisturbed: Path, number: int) -> None:
     draw = random.Random(f"{SEED} {number}")

@@ -9,7 +9,6 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-import pytest
 
 from tests.pipelines.conftest import Workplace, product, read_table
 
@@ -62,13 +61,12 @@ def write_catalog(workplace: Workplace) -> None:
     pq.write_table(table, folder / "b.parquet")
 
 
-@pytest.mark.parametrize("is_clustered", [False, pytest.param(True, marks=[pytest.mark.full, pytest.mark.ray])])
-def test_odd_rows_are_products_or_dead_letters_and_the_run_ends(workplace: Workplace, is_clustered: bool) -> None:
+def test_odd_rows_are_products_or_dead_letters_and_the_run_ends(workplace: Workplace) -> None:
     write_catalog(workplace)
     changes: dict[str, Any] = {
         "decoding": "made-up",
         "max_dead_letter_share": 1,
-        "shards": {"target_tokens": 400, "ramp": [], "cluster_by_category": is_clustered},
+        "shards": {"target_tokens": 400, "ramp": []},
     }
     outcome = workplace.run(**changes)
     output = workplace.folder / "out"

@@ -71,8 +71,6 @@ def step_of(operation: str, name: str, *, is_driver: bool) -> str | None:
         "_schemas.json": "schemas",
         "_engine.json": "engine",
         "_shards": "commit",
-        "_clustered": "store",
-        "_clusters.json": "cluster",
         "manifest.json": "finish",
         "result.json": "result",
     }.get(folder)

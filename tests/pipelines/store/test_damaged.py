@@ -9,11 +9,10 @@ import pytest
 
 from pipelines.errors import RunError, UsageError
 from pipelines.job.carryover import CarryIndex, finished_runs
-from pipelines.job.clustered_rows import Clusters
 from pipelines.job.run_plan import find_finished, find_run
 from pipelines.quality.run_confidence import CONFIDENCE_NAME, RunConfidence
 from pipelines.store.folders import Folder
-from pipelines.store.ledger import CLUSTERS_NAME, MANIFEST_NAME, PLAN_NAME, Ledger
+from pipelines.store.ledger import MANIFEST_NAME, PLAN_NAME, Ledger
 from pipelines.store.no_run import NORMALISED_NAME, SCHEMAS_NAME, read_schemas
 from tests.pipelines.exporting.made_runs import bag, write_normalised_run
 
@@ -26,7 +25,6 @@ READERS: dict[str, Callable[[str], object]] = {
     PLAN_NAME: find_run,
     "_engine.json": lambda run: Ledger(Folder(run), "").engine(),
     CONFIDENCE_NAME: lambda run: RunConfidence.read(Folder(run)),
-    CLUSTERS_NAME: lambda run: Clusters.read(Folder(run)),
 }
 
 

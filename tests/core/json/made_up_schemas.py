@@ -1,6 +1,6 @@
 """Checks made-up JSON Schemas, for so many seconds: none may fail otherwise than by a refusal, or take long.
 
-    python -m bench.made_up_schemas 3600
+    python -m tests.core.json.made_up_schemas 3600
 
 Prints the slowest check, in seconds of the processor. Exit code 1: one took longer than `--most-seconds`, or failed.
 """
