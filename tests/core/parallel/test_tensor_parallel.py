@@ -20,7 +20,7 @@ import torch
 import torch.distributed as dist
 
 from hpd_core import Engine, EngineError, ModelError
-from hpd_core.parallel import group, ranks
+from hpd_core.parallel import ranks, ranks
 from hpd_core.parallel.tensor_parallel import cut, plan_cuts
 from tests.core.engines import TIMEOUT, answers, config
 from tests.core.families import build_model
@@ -137,7 +137,7 @@ def test_a_rank_that_dies_ends_the_engine(
     folder_for_three: str, during_work: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of three, so that one is left that waits for the dead one, as rank 0 does."""
-    monkeypatch.setattr(group, "_NOTICE_SECONDS", TIMEOUT)  # who saw it die may not be run for long
+    monkeypatch.setattr(ranks, "_NOTICE_SECONDS", TIMEOUT)  # who saw it die may not be run for long
     with Engine.from_pretrained(folder_for_three, config(tensor_parallel=3, max_tokens_per_step=16)) as engine:
         future, stepping, killed = None, threading.Event(), threading.Event()
         if during_work:
