@@ -26,8 +26,7 @@ from hpd_core.requests.exclusive_rounds import ExclusiveRounds
 from hpd_core.requests.prompt_builder import PromptBuilder, TextLeft
 from hpd_core.requests.request_queue import Request, RequestQueue
 from hpd_core.requests.results import Completions, RecordResults
-from hpd_core.text.constraints import Constraints
-from hpd_core.text.member_tries import ClosedAnswers
+from hpd_core.text.member_tries import KindTables
 from hpd_core.text.tokenization import SegmentTokenizer
 from hpd_core.types import CategorySchema, Record
 
@@ -68,30 +67,35 @@ class Engine(Extractor):
         self._segments = SegmentTokenizer(tokenizer)
         description.refuse_unknown_tokens(model, self._segments)
         vocab_size = model.get_output_embeddings().weight.shape[0]
-        constraints = Constraints(tokenizer, vocab_size)
-        held_to = constraints if self.config.constrain_values else None
         self.endings = endings = description.endings(model, self._segments)
-        closed = ClosedAnswers(tokenizer, endings, self.config.max_scored_tokens)
-        self._runs = RunTries(self._segments, endings, constraints, closed) if held_to is not None else None
+        tables = KindTables(tokenizer, vocab_size, endings, self.config.max_scored_tokens)
+        held_to = tables if self.config.constrain_values else None
+        self._runs = RunTries(self._segments, endings, tables) if held_to is not None else None
         max_positions = description.max_positions(model.config)
         self._builder = PromptBuilder(
             tokenizer,
             self.config,
             max_positions,
             held_to,
-            closed,
             self._runs,
             num_rows=description.num_embedded(model),
         )
         self._decoder: Decoder
         if group is not None:
-            self._decoder = group.decoder(tokenizer, endings, constraints.table, closed.table)
+            self._decoder = group.decoder(tokenizer, endings, tables.states, tables.tries)
         else:
             shape = description.cache_shape(model)
-            self._decoder = Decoder(model, endings, self.config, shape, constraints.table, closed.table)
+            self._decoder = Decoder(model, endings, self.config, shape, tables.states, tables.tries)
             steering.verify(model, tokenizer, self._decoder)
             self._decoder.fit()
 
+        self.layout, self.attention, self.layers = self.config.layout, self._decoder.way, self._decoder.layers
+        cache = self._decoder.pool.shape
+        self.cached_bytes = cache.numbers_per_token * cache.dtype.itemsize * self.config.tensor_parallel
+        # Where values see others, or are not constrained, none is scored.
+        is_scored = self.layout == "tree" and self.config.constrain_values
+        self.max_scored_tokens = self.config.max_scored_tokens if is_scored else 0
+        self.overlaps_steps = self._decoder.overlaps_steps
         self._queue = RequestQueue(self._decoder, self._runs)
         self._completions = Completions(self._builder, self._queue, self._segments, self._runs)
         self.load_seconds = time.perf_counter() - started
@@ -115,41 +119,9 @@ class Engine(Extractor):
         return engine
 
     @property
-    def layout(self) -> str:
-        """Layout of prompts and answers: 'tree' or 'stacked'."""
-        return self.config.layout
-
-    @property
-    def attention(self) -> str:
-        """Attention implementation in use; if set to 'auto', the one chosen on this machine."""
-        return self._decoder.way
-
-    @property
-    def layers(self) -> str:
-        """Code that runs the model's layers: 'native', 'triton' or 'transformers'."""
-        return self._decoder.layers
-
-    @property
-    def max_scored_tokens(self) -> int:
-        """Maximum of scored tokens as configured; 0 if values see others or are not constrained."""
-        is_scored = self.layout == "tree" and self.config.constrain_values
-        return self.config.max_scored_tokens if is_scored else 0
-
-    @property
     def limits(self) -> Limits:
         """Current limits of what is decoded at a time; lower than at first if memory ran out."""
         return self._decoder.limits
-
-    @property
-    def cached_bytes(self) -> int:
-        """Bytes of a token in the KV cache, over all layers; with tensor parallelism, over all GPUs."""
-        shape = self._decoder.pool.shape
-        return shape.numbers_per_token * shape.dtype.itemsize * self.config.tensor_parallel
-
-    @property
-    def overlaps_steps(self) -> bool:
-        """Whether the device runs one step while the host works on another."""
-        return self._decoder.overlaps_steps
 
     def submit(
         self,

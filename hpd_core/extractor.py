@@ -28,11 +28,26 @@ logger = logging.getLogger(__name__)
 
 
 class Extractor(ABC):
-    """Extractor of attribute values with a language model. Use as a context manager, or `close` it."""
+    """Extractor of attribute values with a language model. Use as a context manager, or `close` it.
+
+    Attributes:
+        layout: layout of prompts and answers.
+        attention: attention implementation in use; if set to 'auto', the one chosen on this machine.
+        layers: code that runs the model's layers.
+        cached_bytes: bytes of a token in the KV cache, over all layers and GPUs; 0 if the cache is transformers' own.
+        max_scored_tokens: maximum number of tokens forwarded to score a closed answer; 0: none is scored.
+        overlaps_steps: whether the device runs one step while the host works on another.
+    """
 
     decoding: ClassVar[str]
     config: EngineConfig
     load_seconds: float
+    layout: str
+    attention: str
+    layers: str
+    cached_bytes = 0
+    max_scored_tokens = 0
+    overlaps_steps = False
     _weights: Weights
     _builder: PromptBuilder
 
@@ -72,39 +87,9 @@ class Extractor(ABC):
         return self._weights.model_id
 
     @property
-    @abstractmethod
-    def layout(self) -> str:
-        """Layout of prompts and answers."""
-
-    @property
-    @abstractmethod
-    def attention(self) -> str:
-        """Attention implementation in use."""
-
-    @property
-    @abstractmethod
-    def layers(self) -> str:
-        """Code that runs the model's layers."""
-
-    @property
-    @abstractmethod
     def limits(self) -> Limits | None:
         """Current limits of what is decoded at a time; None if nothing is decoded."""
-
-    @property
-    def cached_bytes(self) -> int:
-        """Bytes of a token in the KV cache, over all layers; 0 if the cache is transformers' own."""
-        return 0
-
-    @property
-    def max_scored_tokens(self) -> int:
-        """Maximum number of tokens forwarded to score a closed answer; 0: none is scored."""
-        return 0
-
-    @property
-    def overlaps_steps(self) -> bool:
-        """Whether two steps are under way at a time."""
-        return False
+        return None
 
     @property
     def prompt_hash(self) -> str:

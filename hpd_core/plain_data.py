@@ -187,23 +187,19 @@ class Section(BaseModel):
     def _refuse_truth_for_number(cls, data: Any) -> Any:
         """Refuse true and false for numbers: pydantic would silently take true for 1."""
         # Check the whole section: pydantic allows no validator on the field by which it tells sections apart.
-        if isinstance(data, Mapping) and (problems := [_problem(name, data.get(name)) for name in _truths(cls, data)]):
+        if isinstance(data, Mapping) and (problems := list(_truths(cls, data))):
             raise ValidationError.from_exception_data(cls.__name__, problems)
         return data
 
 
-def _truths(section: type[BaseModel], data: Mapping[Any, Any]) -> list[str]:
-    """Return the number fields that hold a bool, alone or in a list."""
-    return [name for name in _number_fields(section) if any(isinstance(item, bool) for item in _items(data.get(name)))]
-
-
-def _problem(name: str, value: Any) -> InitErrorDetails:
-    found = next(item for item in _items(value) if isinstance(item, bool))
-    return InitErrorDetails(type=PydanticCustomError("no_number", _SAID[found]), loc=(name,), input=value)
-
-
-def _items(value: Any) -> list[Any] | tuple[Any, ...]:
-    return value if isinstance(value, (list, tuple)) else (value,)
+def _truths(section: type[BaseModel], data: Mapping[Any, Any]) -> Iterator[InitErrorDetails]:
+    """Yield an error for each number field that holds a bool, alone or in a list."""
+    for name in _number_fields(section):
+        value = data.get(name)
+        found = [item for item in (value if isinstance(value, list | tuple) else [value]) if isinstance(item, bool)]
+        if found:
+            error = PydanticCustomError("no_number", _SAID[found[0]])
+            yield InitErrorDetails(type=error, loc=(name,), input=value)
 
 
 @cache

@@ -83,6 +83,7 @@ class AutoregressiveBaseline(Extractor):
             raise ModelError("engine.answer_threshold is for decoding with 'hpd': 'ar' scores no answers")
         self._weights = Weights.of(model)
         steering.use_own_attention(model)
+        self.attention = str(model.config._attn_implementation)
         self._segments = SegmentTokenizer(tokenizer)
         self._max_positions = description.max_positions(model.config)
         num_rows = description.num_embedded(model)
@@ -97,11 +98,6 @@ class AutoregressiveBaseline(Extractor):
         self._limits = fitted(self.config, shape, free_bytes(model.device), activation_bytes(model, shape))
         self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="hpd-ar")
         self.load_seconds = time.perf_counter() - started
-
-    @property
-    def attention(self) -> str:
-        """Name of the transformers attention that the model runs with."""
-        return str(self._weights.model.config._attn_implementation)
 
     @property
     def limits(self) -> Limits:

@@ -10,20 +10,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Any
-
-import numpy as np
 
 from hpd_core.decoding.prompt import Prompt
-from hpd_core.layout import FREE, Branch, Members
-from hpd_core.text.constraints import Constraints
 from hpd_core.text.endings import Endings
-from hpd_core.text.leases import Lease
-from hpd_core.text.member_tries import NULL_MEMBER, ClosedAnswers, MemberTrie, token_grid
+from hpd_core.text.member_tries import NULL_MEMBER, Entry, KindTables, MemberTrie, token_grid
 from hpd_core.text.runs import Runs, runs_of
-from hpd_core.text.token_states import TokenStates
 from hpd_core.text.tokenization import SegmentTokenizer
-from hpd_core.text.value_kinds import ValueKind, Verbatim, spelled
+from hpd_core.text.value_kinds import spelled
 
 _NULL = " null,\n"
 _MOST_BYTES = 2**28
@@ -33,11 +26,8 @@ _MOST_BYTES = 2**28
 class RunTries:
     """Table entries for the tries of documents. `prepare` is for one thread, the rest for any."""
 
-    def __init__(
-        self, segments: SegmentTokenizer, endings: Endings, constraints: Constraints, closed: ClosedAnswers
-    ) -> None:
-        self._segments, self._endings = segments, endings
-        self._constraints, self._closed = constraints, closed
+    def __init__(self, segments: SegmentTokenizer, endings: Endings, tables: KindTables) -> None:
+        self._segments, self._endings, self._tables = segments, endings, tables
         self._encoder = WordEncoder(segments)
         (null,) = segments.encode_text([_NULL])
         self._null = tuple(null[: endings.length(null, True)])
@@ -49,26 +39,21 @@ class RunTries:
     @property
     def has_room(self) -> bool:
         """Whether there is memory for more documents' tries, beside those that are in use."""
-        return self._closed.leases.num_lent_bytes + self._constraints.leases.num_lent_bytes < _MOST_BYTES
+        return self._tables.leases.num_lent_bytes < _MOST_BYTES
 
     def prepare(self, prompt: Prompt) -> None:
         """Enter the members of a prompt's verbatim values in its layout, and lease them until it is finished."""
-        found: dict[Runs, tuple[int, Members | None]] = {}
+        found: dict[Runs, Entry] = {}
         of_branches = {}
         for branch, each in prompt.runs.items():
             runs = replace(each, rate=None)  # tries do not depend on it
             if runs not in found:
-                states, members = self._lend(runs)
-                prompt.leases += [states, members]
-                found[runs] = states.kept, members.kept
+                trie = self.trie(runs)
+                has_choice = bool(self._tables.max_fed) and bool((trie.members != NULL_MEMBER).any())
+                prompt.leases.append(self._tables.lend(trie, is_scored=has_choice))
+                found[runs] = prompt.leases[-1].kept
             of_branches[branch] = found[runs]
         prompt.layout = prompt.layout.with_members(of_branches)
-
-    def _lend(self, runs: Runs) -> tuple[Lease[int], Lease[Members | None]]:
-        trie = self.trie(runs)
-        has_choice = self._closed.max_fed and (trie.members != NULL_MEMBER).any()
-        states = self._constraints.lend(_states(trie))
-        return states, self._closed.lend(trie) if has_choice else Lease[Members | None](None)
 
     def trie(self, runs: Runs) -> MemberTrie:
         """Return the trie of all runs as answers, and null."""
@@ -108,32 +93,6 @@ class RunTries:
         ]
 
 
-def leased_branch(
-    ids: Sequence[int],
-    kind: ValueKind,
-    max_tokens: int,
-    constraints: Constraints | None,
-    closed: ClosedAnswers | None,
-    runs: RunTries | None,
-    attribute: str | None = None,
-) -> tuple[Branch, list[Lease[Any]]]:
-    """Return the layout branch of a value, and the leases that keep its states and members in the tables.
-
-    Without `constraints` the value is free, without `closed` it is decoded token by token.
-    """
-    if isinstance(kind, Verbatim) and runs is not None:
-        return Branch(ids, runs.limit(max_tokens)), []
-    if constraints is None:
-        return Branch(ids, max_tokens), []
-    state = constraints.lease(kind, attribute)
-    if state.kept == FREE or closed is None:
-        return Branch(ids, max_tokens, state.kept), [state]
-    members = closed.lease(kind, attribute)
-    # A member is known, however long it is.
-    longest = members.kept.longest if members.kept else 0
-    return Branch(ids, max(max_tokens, longest), state.kept, members.kept), [state, members]
-
-
 def _lines(texts: Iterable[str]) -> list[str]:
     return [f" {spelled(text)},\n" for text in texts]
 
@@ -148,16 +107,6 @@ def _apart(rows: Iterable[tuple[int, ...]], null: tuple[int, ...]) -> list[tuple
             continue
         found.append(row)
     return found
-
-
-def _states(trie: MemberTrie) -> TokenStates:
-    """Return the trie as an automaton over tokens."""
-    end = len(trie)
-    return TokenStates(
-        np.append(trie.offsets, len(trie.ids) + 1),
-        np.append(trie.ids, trie.ids[0]),
-        np.append(np.where(trie.behind >= 0, trie.behind, end), end),
-    )
 
 
 _BEFORE_WORDS = re.compile(r"(?<=\S)(?= \S)")

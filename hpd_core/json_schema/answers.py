@@ -5,13 +5,11 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import CancelledError, Future
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cache, partial
-from threading import Lock
 from typing import Any
 
 import regex
@@ -20,7 +18,7 @@ from jsonschema.validators import extend, validator_for
 from referencing import Registry
 from referencing.exceptions import Unresolvable
 
-from hpd_core.requests.calls import CompletionFuture
+from hpd_core.requests.calls import AbandonableFuture
 from hpd_core.text.grammars import PatternError, matches
 from hpd_core.types import ValueStatus
 
@@ -85,41 +83,8 @@ It is called in a thread of the engine that all results go through, and must not
 """
 
 
-class JsonFuture(Future[list[JsonResult]]):
-    """Results of one `Engine.submit_json`, one per document, in order."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._lock = Lock()
-        self._running: dict[int, CompletionFuture] = {}
-        self._is_settled = False
-
-    def abandon(self) -> None:
-        """Drop documents that are not decoded yet; if there are any, the future fails with CancelledError."""
-        self.settle(error=CancelledError())
-        with self._lock:
-            running = list(self._running.values())
-        for future in running:
-            future.abandon()
-
-    def settle(self, results: list[JsonResult] | None = None, error: BaseException | None = None) -> None:
-        """Set results or an error, unless it is settled already."""
-        with self._lock:
-            if self._is_settled:
-                return
-            self._is_settled = True
-        if error is not None:
-            self.set_exception(error)
-        else:
-            self.set_result(results or [])
-
-    def watch(self, futures: Iterable[tuple[int, CompletionFuture]]) -> bool:
-        """Register the futures being decoded, by document number, so that `abandon` can drop them. Return False if it
-        is settled already.
-        """
-        with self._lock:
-            self._running.update(futures)
-            return not self._is_settled
+class JsonFuture(AbandonableFuture[list[JsonResult]]):
+    """Results of one `Engine.submit_json`, one per document, in order. Its metrics are not counted."""
 
 
 def pointer(path: Iterable[str | int]) -> str:
@@ -160,9 +125,7 @@ for _name in ("time", "date-time", "duration", "uri", "hostname"):
     FORMAT_CHECKER.checks(_name)(partial(_is_of_format, _name))
 
 _CHECK_SECONDS = 2.0
-_PATTERN_SECONDS = 1.0
 _deadline: ContextVar[float] = ContextVar("when the check of an answer ends, by the monotonic clock")
-_seconds_left: ContextVar[float] = ContextVar("seconds that the patterns of an answer may still take")
 
 
 class _UncheckedError(ValueError):
@@ -170,14 +133,10 @@ class _UncheckedError(ValueError):
 
 
 def _is_found(pattern: str, text: str) -> bool:
-    """Search within the time that is left: it may take very long, and Python's own search cannot be stopped."""
-    left, started = _seconds_left.get(), time.monotonic()
     try:
-        return matches(pattern, text, left)
+        return matches(pattern, text)
     except PatternError as error:
         raise _UncheckedError(f"whether it matches {pattern[:80]!r} cannot be checked: {error}") from error
-    finally:
-        _seconds_left.set(left - (time.monotonic() - started))
 
 
 def _pattern(_: Any, pattern: str, instance: Any, __: Any) -> Iterator[ValidationError]:
@@ -288,7 +247,6 @@ def checker(schema: Mapping[str, Any]) -> Callable[[Any], list[Problem]]:
     has_patterns = "patternProperties" in repr(schema)
 
     def problems(data: Any) -> list[Problem]:
-        _seconds_left.set(_PATTERN_SECONDS)
         _deadline.set(time.monotonic() + _CHECK_SECONDS)
         try:
             with recursion_errors():

@@ -17,15 +17,13 @@ from functools import cache
 from typing import Any
 
 import jsonschema_rs
-from jsonschema import FormatChecker
-from jsonschema.exceptions import SchemaError as MalformedSchema
 from pydantic import BaseModel, PydanticUserError
 from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core.core_schema import DecimalSchema
 from referencing.exceptions import Unresolvable
 
 from hpd_core.errors import SchemaError
-from hpd_core.json_schema.answers import draft_of, pointer, recursion_errors
+from hpd_core.json_schema.answers import draft_of, pointer
 from hpd_core.json_schema.form import (
     LIST_TOKENS,
     ROWS_TOKENS,
@@ -126,11 +124,11 @@ class _Reader:
 
     def read(self) -> Node:
         try:
-            _check_form(self._schema)
+            problem = next(iter(_form_check(draft_of(self._schema)).iter_errors(self._schema)), None)
+            if problem is not None:
+                where = pointer(problem.instance_path)
+                raise SchemaError("", f"it is no JSON Schema: at #{where}: {problem.message[:200]}")
             node = self._node(self._schema, (), can_miss=False)
-        except MalformedSchema as error:
-            where = pointer(error.absolute_path)
-            raise SchemaError("", f"it is no JSON Schema: at #{where}: {error.message[:200]}") from error
         except Unresolvable as error:
             raise SchemaError("", f"{error.ref!r} is outside of the schema: put it into '$defs'") from error
         except RecursionError as error:
@@ -303,20 +301,13 @@ def _as_json(schema: Mapping[str, Any], most_bytes: int) -> Any:
     return json.loads(text)
 
 
-def _check_form(schema: Mapping[str, Any]) -> None:
-    """Raise `MalformedSchema` if it is no JSON Schema; patterns are judged later, where the field's path is known."""
-    draft = draft_of(schema)
-    fast = _fast_check(draft)
-    if fast is None or not fast.is_valid(schema):
-        with recursion_errors():
-            draft.check_schema(schema, format_checker=FormatChecker(()))  # says where
-
-
 @cache
-def _fast_check(draft: Any) -> Any:
-    """Return jsonschema-rs's validator of a draft's schemas, a thousand times as fast; None if it has no such draft."""
+def _form_check(draft: Any) -> Any:
+    """Return the validator of a draft's schemas. Raise SchemaError for a draft that nobody checks any more."""
     kind = getattr(jsonschema_rs, draft.__name__, None)
-    return None if kind is None else kind(draft.META_SCHEMA, offline=True, validate_formats=False)
+    if kind is None:
+        raise SchemaError("", "its draft is not known: name 2020-12 in '$schema'")
+    return kind(draft.META_SCHEMA, offline=True, validate_formats=False)  # of patterns it is told where they stand
 
 
 def _constant(plain: Mapping[str, Any], where: str) -> Constant:

@@ -144,8 +144,8 @@ class TrunkCompletions:
     num_prompt_tokens: int = 0
 
 
-class CompletionFuture(MeasuredFuture[list[TrunkCompletions]]):
-    """Future of `Engine.complete`: one result per trunk, in order."""
+class AbandonableFuture(MeasuredFuture[Result]):
+    """Future of work that may be given up."""
 
     def __init__(self, abandon: Callable[[], None]) -> None:
         """Set the function that the method `abandon` calls."""
@@ -153,8 +153,12 @@ class CompletionFuture(MeasuredFuture[list[TrunkCompletions]]):
         self._abandon = abandon
 
     def abandon(self) -> None:
-        """Drop all branches not decoded yet. The future fails with CancelledError unless it is already done."""
+        """Drop all that is not decoded yet. The future fails with CancelledError unless it is already done."""
         self._abandon()
+
+
+class CompletionFuture(AbandonableFuture[list[TrunkCompletions]]):
+    """Future of `Engine.complete`: one result per trunk, in order."""
 
 
 OnBranch = Callable[[int, int, Completion], None]

@@ -10,19 +10,17 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from itertools import chain
 from typing import Any, Self
 
 from hpd_core.config import EngineConfig
 from hpd_core.decoding.prompt import Prompt, Slot
-from hpd_core.decoding.run_tries import RunTries, leased_branch
+from hpd_core.decoding.run_tries import RunTries
 from hpd_core.errors import PromptError
 from hpd_core.layout import Branch, Layout, StackedObject, stacked_layout, tree_layout
 from hpd_core.requests.calls import OpenBranch, Refusal, Trunk, asked_attributes, not_text
 from hpd_core.text import template as texts
-from hpd_core.text.constraints import Constraints
 from hpd_core.text.leases import Lease
-from hpd_core.text.member_tries import ClosedAnswers
+from hpd_core.text.member_tries import Entry, KindTables
 from hpd_core.text.near_names import near_names
 from hpd_core.text.runs import Runs, field_lines, lines_of
 from hpd_core.text.template import Piece, render_document, render_frame, render_key, render_short_key
@@ -45,7 +43,7 @@ class CategoryTokens:
     prefix: tuple[int, ...]
     suffix: list[int]
     branches: Sequence[Branch]
-    leases: Sequence[Sequence[Lease[Any]]]
+    leases: Sequence[Lease[Entry] | None]
 
 
 TextLeft = Mapping[str, tuple[tuple[str, ...], float | None]]
@@ -79,21 +77,18 @@ class PromptBuilder:
         tokenizer: Any,
         config: EngineConfig,
         max_positions: int | None,
-        constraints: Constraints | None = None,
-        closed: ClosedAnswers | None = None,
+        tables: KindTables | None = None,
         runs: RunTries | None = None,
         *,
         num_rows: int | None = None,
     ) -> None:
-        """Build for one tokenizer and configuration. Without `constraints` (states of typed values) values are free.
+        """Build for one tokenizer and configuration. Without `tables` (constraints and members) values are free.
 
-        `closed` has the members of closed values, and `runs` those of verbatim ones, for the layout 'tree'.
+        `runs` has the members of verbatim values, for the layout 'tree'.
         `num_rows`: number of tokens that the model has an embedding of; None: it is not checked.
         """
         self._segments = SegmentTokenizer(tokenizer)
-        self._constraints = constraints
-        self._closed = closed
-        self._runs = runs
+        self._tables, self._runs = tables, runs
         self._documents = DocumentTokenizer(tokenizer)
         self._config = config
         self._max_positions = max_positions
@@ -121,18 +116,25 @@ class PromptBuilder:
             )
         return self._categories[schema]
 
-    def _branch(self, ids: Sequence[int], attribute: Attribute) -> tuple[Branch, list[Lease[Any]]]:
+    def _branch(self, ids: Sequence[int], attribute: Attribute) -> tuple[Branch, Lease[Entry] | None]:
         is_copied = self._runs is not None and self._is_verbatim(attribute)
         kind = Verbatim(nullable=True) if is_copied else attribute_kind(attribute)
         return self._open(ids, kind, attribute.max_value_tokens, attribute.name)
 
     def _open(
         self, ids: Sequence[int], kind: ValueKind, max_tokens: int | None, attribute: str | None = None
-    ) -> tuple[Branch, list[Lease[Any]]]:
+    ) -> tuple[Branch, Lease[Entry] | None]:
+        """Return the layout branch of a value, and the lease that keeps its state and members in the tables."""
         limit = max_tokens or self._config.max_value_tokens
+        if isinstance(kind, Verbatim) and self._runs is not None:
+            return Branch(ids, self._runs.limit(limit)), None
+        if self._tables is None:
+            return Branch(ids, limit), None
         # In a stacked record values see each other, so that none is chosen by itself.
-        closed = None if attribute is not None and self._config.layout == "stacked" else self._closed
-        return leased_branch(ids, kind, limit, self._constraints, closed, self._runs, attribute)
+        lease = self._tables.lease(kind, attribute, is_scored=attribute is None or self._config.layout != "stacked")
+        state, members = lease.kept
+        # A member is known, however long it is.
+        return Branch(ids, max(limit, members.longest if members else 0), state, members), lease
 
     def _is_verbatim(self, attribute: Attribute) -> bool:
         is_any = self._config.strings == "verbatim" and attribute.type == "string" and not attribute.multiple
@@ -286,7 +288,7 @@ class PromptBuilder:
                 for place in part
                 if verbatim[place]
             }
-            leases = list(chain.from_iterable(opened[place][1] for place in part))
+            leases = [lease for place in part if (lease := opened[place][1]) is not None]
             prompts.append(Prompt(layout, prefix, [Slot(number, place) for place in part], runs=runs, leases=leases))
         return prompts
 
@@ -373,13 +375,11 @@ class PromptBuilder:
         shown: list[int] = []
         objects: list[StackedObject] = []
         for number, document in enumerate(documents, start=1):
-            shown += text(texts.stacked_document_header(number))
-            shown += document
-            shown += text(texts.stacked_document_separator())
-            header, footer = text(texts.stacked_object_header(number)), text(texts.stacked_object_footer())
-            objects.append(StackedObject(header, tokens.branches, footer))
-        separator = text(texts.stacked_value_separator())
-        return stacked_layout(tokens.prefix, [*shown, *tokens.suffix], objects, separator)
+            shown += [*text(f"Product {number}:\n"), *document, *text("\n\n")]
+            header = text(f'{"{" if number == 1 else ""}"{number}": {{\n')
+            objects.append(StackedObject(header, tokens.branches, text("},\n")))
+        # The token that closes a value is never fed: a new line stands behind each value's gap.
+        return stacked_layout(tokens.prefix, [*shown, *tokens.suffix], objects, text("\n"))
 
     def fits(self, layout: Layout) -> bool:
         """Return whether the model has positions for the prompt and its longest values."""

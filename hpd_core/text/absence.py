@@ -19,50 +19,8 @@ from enum import Enum, IntEnum, auto
 from functools import lru_cache
 from importlib import resources
 
-_BEHIND_NOT = (
-    "applicable|assigned|available|collected|declared|defined|described|detailed|determined|disclosed|documented|entered|found|"
-    "given|identified|indicated|known|listed|mentioned|noted|present|provided|published|recorded|relevant|reported|"
-    "shown|specified|stated|visible"
-)
-_SAID = "described|detailed|determined|disclosed|identified|indicated|listed|mentioned|provided|specified|stated"
-_NOUNS = "information|info|data|details?|values?|entry|mention|indication|specifications?"
-_PLACE = "text|title|name|description|listing|product|item|source|document|record|data|page|seller|manufacturer|vendor"
-_KNOWN = "information|info|details|context|input|content|entry|catalog"
-_SHOWN = (
-    "pictures?|pics?|images?|photos?|description|title|listing|details|above|below|text|specifications?|specs|chart"
-)
-_ABOUT = r"(?: (?:about|for|of|on|regarding)(?: (?:the|this|its|it))?)?"
-_THE = r"(?:(?:the|this|any|its) )?(?:(?:product|given|provided|available|item|above) ){,2}"
-_FIND = "determine|identify|infer|tell|say|find|extract|confirm|verify|establish|deduce"
-_FOUND = "determined|identified|inferred|told|found|extracted|confirmed|verified|established|deduced|known|specified"
-# The attribute's own name is left out: of "the brand is not specified" this is "the is not specified".
-_SENTENCES = re.compile(
-    rf"(?:{_THE}(?:(?:it|this|that|product's|item's|name|value|of {_THE}) ?)?"
-    rf"(?:(?:is|was|are|were) )?not (?:(?:\w+ly|yet) )?(?:{_BEHIND_NOT}|clear|determinable)"
-    rf"|the (?:[\w'-]+ ){{1,4}}(?:is|was|are|were) not (?:(?:\w+ly|yet) )?(?:{_SAID})"
-    rf"|(?:{_THE}(?:(?:it|this|that|product's|item's|name|value|of {_THE}) ?)?|the (?:[\w'-]+ ){{1,4}})"
-    rf"(?:can ?not|can't|could not|couldn't) be (?:(?:\w+ly) )?(?:{_FOUND})"
-    rf"|(?:(?:i|we) )?(?:am |are |was |were )?(?:unable to|not able to|can ?not|can't|could not|couldn't) (?:{_FIND})"
-    rf"(?: (?:it|this|that|the|a|its))?(?: value)?"
-    rf"|(?:it is )?(?:impossible|not possible) to (?:{_FIND})(?: (?:it|this|that|the|a|its))?(?: value)?"
-    rf"|(?:none|nothing) (?:(?:is|was) )?(?:{_BEHIND_NOT})"
-    rf"|(?:there is )?no (?:(?:explicit|specific|clear) )?(?:{_NOUNS}){_ABOUT}"
-    rf"|(?:{_NOUNS}) (?:(?:is|are) )?(?:missing|unavailable|unknown|not (?:{_BEHIND_NOT}))"
-    rf"|(?:there (?:is|was) )?no (?:(?:{_NOUNS}) )?(?:(?:is|was) )?(?:{_BEHIND_NOT}){_ABOUT}"
-    rf"|(?:not enough|insufficient) (?:{_NOUNS})(?: (?:is )?(?:available|given|provided))?"
-    rf"(?: to (?:{_FIND})(?: (?:it|this|the|a|its))?)?"
-    rf"|(?:{_THE}(?:(?:it|this|that|product's|item's|name|value|of {_THE}) ?)?)?"
-    r"(?:is|was|remains) (?:unknown|unspecified|unclear)"
-    r"|unknown|unspecified|unclear)"
-    rf"(?: (?:in|on|by|from|for|within|with|given|based on) {_THE}(?:{_PLACE}|{_KNOWN})"
-    rf"(?: (?:or|and|nor) {_THE}(?:{_PLACE}|{_KNOWN}))?(?: (?:provided|given|alone))?)?"
-    r"(?: (?:yet|here))?"
-    rf"|{_THE}(?:text|title|description|listing|information|input) (?:does not|doesn't|do not) (?:\w+ly )?"
-    r"(?:specify|mention|state|say|provide|indicate|contain|include|give|list|disclose)"
-    rf"(?: (?:it|this|the|a|an|any|its))?(?: (?:{_NOUNS}){_ABOUT})?"
-    rf"|not in {_THE}(?:{_PLACE}|{_KNOWN})"
-    rf"|(?:please )?(?:see|refer to|check|view)(?: (?:the|our))?(?: (?:product|item|size))? (?:{_SHOWN})"
-)
+from hpd_core.text.separators import WORDS
+
 # Placeholders that a spreadsheet, a database or a template leaves.
 _LEFT_BEHIND = re.compile(
     r"#(?:N/A|NA|REF|VALUE|DIV/0|NAME|NULL|NUM|CALC|SPILL|GETTING_DATA)[!?]?|\\N|-?1\.#(?:IND|QNAN)"
@@ -85,30 +43,9 @@ _LABELS = (":", "=", "：", "|", "\t")
 _COPULAS = frozenset({"is", "are", "was", "ist", "est", "es", "è"})
 
 
-def _words(text: str) -> frozenset[str]:
-    return frozenset(text.split())
-
-
-_NO_NAMES = _words(
-    "kein keine keiner keines aucun aucune ninguno ninguna nenhum nenhuma nessuno nessuna geen ingen inget "
-    "zadny zadna zadne niciunul niciuna"
+_NO_NAMES, _BEFORE_NAMES, _NO_NAME_BEHIND, _PROPERTIES = (
+    frozenset(WORDS["absence"][name].split()) for name in ("no_names", "before_names", "no_name_behind", "properties")
 )
-"""Folded words that only ever negate what follows: "Keine Batterien"."""
-_BEFORE_NAMES = _words(
-    "the by from for to in and new original genuine official von für und der die das neu de du par pour et le la "
-    "por para y el del di da per e il van voor en av från för och til fra og"
-)
-_NO_NAME_BEHIND = _words(
-    "of but like else more less and or in on at to for from is are was beats compares matters required needed included "
-    "supplied necessary applicable available specified stated given provided known listed found mentioned"
-)
-"""Words that, when they follow, make the capital of a title meaningless: "None Required", "Nothing Beats It"."""
-_PROPERTIES = _words(
-    "age artist author brand care category color colour condition country date designer dimension finish flavor "
-    "flavour gender genre gtin height length maker make manufacturer material model mpn origin pattern period "
-    "photographer publisher quantity scent season shape size source sku style theme type upc warranty weight width year"
-)
-"""Names of attributes in titles and lists without colons: "Pattern None Color Blue"."""
 _LABEL_WORDS = 3
 _ENDS_OF_PARTS = (".", "!", "?", ";", ",")
 _JOINTS = frozenset(" (_-/")
@@ -271,13 +208,33 @@ def _first_group(found: re.Match[str] | None) -> str:
 _WITHOUT_UMLAUTS = str.maketrans({"ä": "ae", "ö": "oe", "ü": "ue"})
 
 
+def _lines(name: str) -> list[str]:
+    """Return the lines of a file in this package, without comments."""
+    lines = resources.files(__package__).joinpath(name).read_text(encoding="utf-8").splitlines()
+    return [line for line in lines if line and not line.startswith("#")]
+
+
 def _listed(name: str) -> frozenset[str]:
     """Return the phrases of a file in this package, folded, with umlauts and without."""
-    lines = resources.files(__package__).joinpath(name).read_text(encoding="utf-8").splitlines()
-    phrases = [phrase for line in lines if not line.startswith("#") for phrase in line.rstrip(",").split(", ")]
+    phrases = [phrase for line in _lines(name) for phrase in line.rstrip(",").split(", ")]
     return frozenset(fold(each) for phrase in phrases for each in (phrase, phrase.translate(_WITHOUT_UMLAUTS)))
 
 
 _FOLDED = _listed("absence_phrases.txt")
 # The longest first.
 _FOLDED_PLACES = tuple(sorted(_listed("absence_places.txt"), key=lambda place: (-len(place), place)))
+
+
+def _sentences() -> re.Pattern[str]:
+    known: dict[str, str] = {}
+    whole = ""
+    for line in _lines("absence_sentences.txt"):
+        line = re.sub("<([A-Z_]+)>", lambda name: known[name[1]], line)
+        if named := re.match("([A-Z_]+) = ", line):
+            known[named[1]] = line[named.end() :]
+        else:
+            whole += line
+    return re.compile(whole)
+
+
+_SENTENCES = _sentences()

@@ -12,25 +12,19 @@ enums with thousands of values. And a step must not run Python per value.
 
 from __future__ import annotations
 
-import logging
-import threading
-from collections.abc import Sequence
 from dataclasses import replace
 from hashlib import blake2b
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from hpd_core.layout import FREE, IntArray
+from hpd_core.layout import IntArray
 from hpd_core.system.device import to_device
-from hpd_core.text.grammars import FIRST_LIVE, Grammars, LiveGrammar, PatternError, SharedMatcher, is_by_grammar
-from hpd_core.text.kind_automata import Automaton, kind_automaton
-from hpd_core.text.leases import Lease, Leases, RangesInUse
-from hpd_core.text.token_states import TokenBytes, TokenStates, compile_automaton
-from hpd_core.text.tokenization import SegmentTokenizer
+from hpd_core.text.grammars import FIRST_LIVE, LiveGrammar, SharedMatcher
+from hpd_core.text.leases import RangesInUse
+from hpd_core.text.token_states import TokenStates
 from hpd_core.text.value_kinds import (
     Boolean,
     Integer,
@@ -41,18 +35,8 @@ from hpd_core.text.value_kinds import (
     ValueKind,
 )
 
-logger = logging.getLogger(__name__)
-
 _FEW = 256
 """Maximum choices of a state that are looked up one by one. States with more mostly allow nearly all tokens."""
-_FULL = (
-    "the memory for enums and patterns is full of those that are being decoded; ask with fewer different ones at once"
-)
-_MOST_WAYS = 2**21
-"""Estimated ways of one automaton, above which it is not compiled: some hundred MB while it is built."""
-_MOST_WAYS_IN_ALL = 2**25
-"""Maximum ways in all: half a GB. Above, unused kinds are evicted; if none is left, new ones are not constrained."""
-_MOST_KINDS = 2**14
 _MOST_MASKED = 2**28
 """Maximum bytes of masks, one byte per token of the vocabulary. Above, all masks are dropped and rebuilt on demand:
 long patterns have thousands of states."""
@@ -199,81 +183,6 @@ def grown(array: IntArray, size: int) -> IntArray:
     if size <= len(array):
         return array
     return np.concatenate([array, np.zeros(max(size, 2 * len(array)) - len(array), dtype=np.int64)])
-
-
-class Constraints:
-    """Constraints of all kinds seen so far, for one tokenizer, as long as there is room.
-
-    Thread-safe. Automata are compiled in the calling thread, without blocking others.
-    """
-
-    def __init__(self, tokenizer: Any, vocab_size: int) -> None:
-        """Take `vocab_size`, the number of columns of the logits."""
-        self.table = StateTable()
-        self._tokenizer = tokenizer
-        self._vocab_size = vocab_size
-        self._segments = SegmentTokenizer(tokenizer)
-        self._tokens: TokenBytes | None = None
-        self.leases: Leases[int] = Leases(self._remove)
-        self._grammars = Grammars(tokenizer, vocab_size)
-        self._tokens_lock = threading.Lock()
-
-    def lease(self, kind: ValueKind, attribute: str | None = None) -> Lease[int]:
-        """Return a lease of the state in which a value of this kind begins; states stay in the table with the lease.
-
-        The state is FREE if values are not constrained: the automaton does not accept a correct answer as the tokenizer
-        writes it (a vocabulary without the letters, a tokenizer that changes its text), or over tokens it would be too
-        large. Then text/values.py judges the answers. It is FREE as well if leased ones take too much memory, unless
-        the kind is an attribute's (named for warnings): schemas are trusted.
-
-        Raises:
-            PatternError: a pattern, or a schema, that cannot be decoded.
-        """
-        if is_by_grammar(kind):
-            matcher = self._grammars.matcher(kind)
-            return Lease(FREE) if matcher is None else self.leases.lend(lambda: (self.table.add_live(matcher), 2**16))
-        key = kind_key(kind)
-        with self.leases.lock:
-            if (found := self.leases.find(key)) is not None:
-                return found
-        try:
-            states = self._compile(kind_automaton(kind), kind_lines(kind), attribute or type(kind).__name__)
-        except UnicodeEncodeError as error:
-            raise PatternError("half of a surrogate pair, which no text can hold: leave it out") from error
-        with self.leases.lock:
-            if (found := self.leases.find(key)) is not None:
-                return found
-            self.leases.make_room(self._has_room)
-            if self.table.num_ways > _MOST_WAYS_IN_ALL and attribute is None:
-                logger.warning("values of a new %s are not constrained: %s", type(kind).__name__, _FULL)
-                return Lease(FREE)
-            return self.leases.put(key, FREE if states is None else self.table.add(states))
-
-    def lend(self, states: TokenStates) -> Lease[int]:
-        """Add an automaton over tokens for one user only; it is removed after the end of its lease."""
-        return self.leases.lend(lambda: (self.table.add(states), 16 * (len(states) + len(states.ids))))
-
-    def _has_room(self) -> bool:
-        return self.table.num_ways <= _MOST_WAYS_IN_ALL and len(self.leases) < _MOST_KINDS
-
-    def _remove(self, start: int) -> None:
-        if start != FREE:
-            self.table.remove(start)
-
-    def _compile(self, automaton: Automaton | None, lines: Sequence[str], name: str) -> TokenStates | None:
-        """Compile an automaton; return None if it does not accept all of `lines`, or allows too many texts."""
-        if automaton is None:
-            return None
-        with self._tokens_lock:
-            tokens = self._tokens = self._tokens or TokenBytes(self._tokenizer, self._vocab_size)
-        if automaton.num_wide_nodes * len(tokens.ids) > _MOST_WAYS:
-            logger.warning("values of %r are not constrained: too many texts fit", name)
-            return None
-        states = compile_automaton(automaton, tokens)
-        if states is None or not states.accepts(self._segments.encode_text(lines)):
-            logger.warning("values of %r are not constrained: the tokenizer cannot write them", name)
-            return None
-        return states
 
 
 def kind_key(kind: ValueKind) -> bytes:

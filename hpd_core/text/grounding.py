@@ -33,6 +33,8 @@ from decimal import Decimal
 from functools import cached_property, lru_cache
 from typing import Literal
 
+import regex
+
 from hpd_core.text.number_atoms import VULGAR_FRACTIONS
 from hpd_core.text.numbers import ReadNumber, find_numbers, open_readings, read_number, settle
 from hpd_core.text.separators import SPACES
@@ -52,6 +54,10 @@ _UNSPACED = re.compile(
 # ASCII without runs of spaces is folded by lower-casing it. Its last letter is left out where a mark may follow.
 _PLAIN = re.compile(r"[!-~]+(?: [!-~]+)*(?![^\x00-\x7f])")
 _ASCII_WORD = re.compile(r"[A-Za-z0-9]+(?:(?<=[0-9])[.,](?=[0-9])[A-Za-z0-9]+)*")
+_WORD = regex.compile(r"[\p{L}\p{N}](?:[\p{L}\p{N}\p{M}]|(?<=\p{Nd})[.,](?=\p{Nd}))*")
+# Vowels and finals of decomposed Hangul, and half-width kana's voicing, compose with what stands before them.
+_MARK = r"[\p{M}\u1160-\u11ff\uff9e\uff9f]"
+_CLUSTER = regex.compile(rf".{_MARK}*", regex.DOTALL)
 _DIGIT = re.compile(rf"[\d{VULGAR_FRACTIONS}]")
 # Of mixed numbers, too: "a box of 100 1/4 inch".
 _MAY_BE_GROUPS = re.compile(rf"[-+−]?\d{{1,3}}[{SPACES}](?:\d{{3}}(?:[.,]\d+)?|\d+[/⁄∕]\d+|[{VULGAR_FRACTIONS}])")
@@ -250,7 +256,7 @@ def _fold(text: str) -> _Folded:
     ends: list[int] = []
 
     def add_clusters(first: int, last: int) -> None:
-        for start, end in _clusters(text, first, last):
+        for start, end in (cluster.span() for cluster in _CLUSTER.finditer(text, first, last)):
             for letter in _fold_cluster(text[start:end]):
                 if letter.isspace():
                     if not folded:
@@ -296,15 +302,6 @@ def _fold_cluster(cluster: str) -> str:
     return letters.translate(_ALIKE)
 
 
-def _clusters(text: str, first: int, last: int) -> Iterator[_Span]:
-    """Yield the clusters of text[first:last], which begins and ends at cluster boundaries."""
-    start = first
-    for index in range(first + 1, last + 1):
-        if index == last or not _is_mark(text[index]):
-            yield start, index
-            start = index
-
-
 def _bare(word: str) -> str:
     """Return `word` without accents."""
     if word.isascii():
@@ -313,29 +310,12 @@ def _bare(word: str) -> str:
 
 
 def _is_mark(letter: str) -> bool:
-    if letter.isascii():
-        return False
-    # Vowels and finals of decomposed Hangul, and half-width kana's voicing, compose with what stands before them.
-    return unicodedata.category(letter).startswith("M") or "\u1160" <= letter <= "\u11ff" or letter in "\uff9e\uff9f"
+    return not letter.isascii() and regex.match(_MARK, letter) is not None
 
 
 def _words(text: str) -> Iterator[_Span]:
     """Yield the spans of runs of letters and digits with their marks; "1.5" is one."""
-    if text.isascii():
-        yield from (match.span() for match in _ASCII_WORD.finditer(text))
-        return
-    start: int | None = None
-    for index, letter in enumerate(text):
-        is_decimal = (
-            letter in ".," and text[max(0, index - 1) : index].isdigit() and text[index + 1 : index + 2].isdigit()
-        )
-        if letter.isalnum() or (start is not None and (is_decimal or _is_mark(letter))):
-            start = index if start is None else start
-        elif start is not None:
-            yield start, index
-            start = None
-    if start is not None:
-        yield start, len(text)
+    return (match.span() for match in (_ASCII_WORD if text.isascii() else _WORD).finditer(text))
 
 
 def _places(wanted: str, text: str) -> Iterator[_Span]:

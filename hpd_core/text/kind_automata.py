@@ -8,8 +8,6 @@ quotes them would otherwise have to answer null. Numbers are written as in texts
 2.5e6. In lists these forms must be quoted, because a comma without quotes separates items.
 
 Automata over bytes: which bytes may be written next, and the node after each.
-
-The automaton of an enum is built in `Nodes`: by hand if there are few nodes, as a trie of whole texts if many.
 """
 
 from __future__ import annotations
@@ -58,7 +56,8 @@ _UNIT = rf"(?:[0-9ABCEFabcef]{_HEX}{{3}}|[dD](?:[0-7]{_HEX}{{2}}|[89ABab]{_HEX}{
 # A backslash that begins no escape is read as itself (text/values.py).
 _TEXT = rf'(?:[^\x00-\x1f"\\]|\\(?:[^\x00-\x1fu]|u{_UNIT}))*'
 """Expression for the text between the quotes of a string."""
-_QUOTE = ord('"')
+_TEXTS = r"\x00"
+"""Byte that stands for the texts of an enum: thousands of them are a trie, which is added afterwards."""
 _MAX_SPACES = 2
 _END_OF_TEXT = 256
 _BYTES = Vocabulary(_END_OF_TEXT, {bytes([byte]): [byte] for byte in range(256)})
@@ -66,33 +65,19 @@ _BYTES = Vocabulary(_END_OF_TEXT, {bytes([byte]): [byte] for byte in range(256)}
 
 def kind_automaton(kind: ValueKind) -> Automaton | None:
     """Return the automaton of a kind's values; None if anything may be written, or none is known (text/grammars.py)."""
-    is_list = isinstance(kind, ListOf)
     item = kind.item if isinstance(kind, ListOf) else kind
-    value = _expression(item, is_list=is_list)
-    if value is not None:
-        if is_list:
-            value = rf"\[(?:(?:{value})(?:, (?:{value}))*)?\]"
-        null = "null|" if kind.nullable else ""
-        return _of_expression(f" {{0,{_MAX_SPACES}}}(?:{null}{value}),?\n")
-    if not isinstance(item, OneOf):
+    value = _expression(item, is_list=isinstance(kind, ListOf))
+    if value is None:
         return None
-    nodes = Nodes()
-    end = nodes.new()
-    closing = nodes.new({ord("\n"): end, ord(","): nodes.new({ord("\n"): end})})
-    start = nodes.new()
-    if kind.nullable:
-        nodes.spell(start, "null", closing)
-    if is_list:
-        more, later = nodes.new(), nodes.new()
-        nodes.spell(more, "]", closing)
-        nodes.spell(more, ", ", later)
-        _add(nodes, later, more, item)
-        nodes[start][ord("[")] = nodes.new(nodes[later] | {ord("]"): closing})
-    else:
-        _add(nodes, start, closing, item)
-    for _ in range(_MAX_SPACES):
-        start = nodes.new(nodes[start] | {ord(" "): start})
-    return nodes.automaton(start, end)
+    if isinstance(kind, ListOf):
+        value = rf"\[(?:(?:{value})(?:, (?:{value}))*)?\]"
+    null = "null|" if kind.nullable else ""
+    texts = [text for text in _spellings(item) if text[0] == '"'] if isinstance(item, OneOf) else []
+    return _of_expression(f" {{0,{_MAX_SPACES}}}(?:{null}{value}),?\n", texts)
+
+
+def _spellings(kind: OneOf) -> list[str]:
+    return [*kind.spellings, *(spelled(text) for text, _ in kind.synonyms)]
 
 
 def _expression(kind: ValueKind, *, is_list: bool) -> str | None:
@@ -112,11 +97,19 @@ def _expression(kind: ValueKind, *, is_list: bool) -> str | None:
             )
             behind = f"(?: ?(?:{written}))?" if written else ""
             return f'{_JSON_NUMBER if is_list else _NUMBER}|"{_NUMBER}{behind}"'
+        case OneOf():
+            spellings = _spellings(kind)
+            bare = [re.escape(text) for text in spellings if text[0] != '"']
+            return "|".join([*bare, *([_TEXTS] if len(bare) < len(spellings) else [])])
     return None
 
 
-def _of_expression(expression: str) -> Automaton:
-    """Return the automaton of an expression that matches whole lines, of which none is the beginning of another."""
+def _of_expression(expression: str, texts: Iterable[str]) -> Automaton:
+    """Return the automaton of an expression that matches whole lines, of which none is the beginning of another.
+
+    Args:
+        texts: what `_TEXTS` stands for; none of them is the beginning of another, as all end with a quote.
+    """
     index = Index(expression, _BYTES)
     finals, start = index.get_final_states(), index.get_initial_state()
     ways = [
@@ -127,32 +120,33 @@ def _of_expression(expression: str) -> Automaton:
     ]
     numbers = {state: number for number, state in enumerate(sorted({start, *(way[0] for way in ways)}))}
     numbers |= dict.fromkeys(finals, len(numbers))
-    found = np.array([(numbers[state], byte, numbers[target]) for state, byte, target in sorted(ways)], dtype=np.int64)
-    return Automaton(len(set(numbers.values())), numbers[start], len(numbers) - len(finals), *found.T)
+    num_nodes = len(set(numbers.values()))
+    ordered = sorted({text.encode() for text in texts})
+    found = [np.array([[numbers[s], byte, numbers[t]] for s, byte, t in sorted(ways) if byte], dtype=np.int64)]
+    for state, _, target in (way for way in sorted(ways) if not way[1]):
+        found.append(_trie(numbers[state], ordered, numbers[target], num_nodes))
+        num_nodes += len(found[-1]) - len(ordered)
+    every = np.concatenate(found)
+    every = every[np.argsort(every[:, 0], kind="stable")]
+    return Automaton(num_nodes, numbers[start], numbers[next(iter(finals))], *every.T)
 
 
-def _add(nodes: Nodes, start: int, behind: int, kind: OneOf) -> None:
-    """Add one value of an enum, or an item of a list, from `start` to `behind`."""
-    spellings = [*kind.spellings, *(spelled(text) for text, _ in kind.synonyms)]
-    if texts := [text[1:] for text in spellings if text[0] == '"']:
-        nodes[start][_QUOTE] = opened = nodes.new()
-        # With its closing quote no spelling is the beginning of another one.
-        nodes.spell_each(opened, texts, behind)
-    _spell_bare(nodes, start, (text for text in spellings if text[0] != '"'), behind)
-
-
-def _spell_bare(nodes: Nodes, start: int, texts: Iterable[str], behind: int) -> None:
-    """Add literals without quotes, of which one may be the beginning of another."""
-    ends = set()
+def _trie(root: int, texts: Sequence[bytes], end: int, num_nodes: int) -> IntArray:
+    """Return the ways of a trie of sorted texts, of which each shares its longest beginning with the one before it."""
+    sources, bytes_, targets = array("q"), array("B"), array("q")
+    path, before = [root], b""  # of the text before: the node in front of each of its bytes
     for text in texts:
-        node = start
-        for byte in text.encode():
-            if byte not in nodes[node]:
-                nodes[node][byte] = nodes.new()
-            node = nodes[node][byte]
-        ends.add(node)
-    for node in ends:
-        nodes[node] |= nodes[behind]
+        pairs = enumerate(zip(before, text, strict=False))
+        depth = next((place for place, (byte, same) in pairs if byte != same), min(len(before), len(text)))
+        new = range(num_nodes, num_nodes + len(text) - depth - 1)
+        sources.append(path[depth])
+        sources.extend(new)
+        bytes_.frombytes(text[depth:])
+        targets.extend(new)
+        targets.append(end)
+        path[depth + 1 :] = new
+        num_nodes, before = new.stop, text
+    return np.stack([np.array(each, dtype=np.int64) for each in (sources, bytes_, targets)], axis=1)
 
 
 _MANY_BYTES = 64
@@ -179,77 +173,3 @@ class Automaton:
     def num_wide_nodes(self) -> int:
         """Number of nodes at which almost any token may be written, because they allow more than 64 bytes."""
         return int((np.bincount(self.sources, minlength=self.num_nodes) > _MANY_BYTES).sum())
-
-
-class Nodes(list[dict[int, int]]):
-    """Builder of an automaton: for each node, the node after each byte."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._tries: list[tuple[int, list[bytes], int]] = []
-
-    def new(self, ways: Mapping[int, int] | None = None) -> int:
-        """Add a node. Return its number."""
-        self.append(dict(ways or {}))
-        return len(self) - 1
-
-    def spell(self, start: int, text: str, end: int) -> None:
-        """Add a path that writes `text`, reusing existing ways. No text may be the beginning of another one."""
-        *body, last = text.encode()
-        node = start
-        for byte in body:
-            if byte not in self[node]:
-                self[node][byte] = self.new()
-            node = self[node][byte]
-        self[node][last] = end
-
-    def spell_each(self, start: int, texts: Iterable[str], end: int) -> None:
-        """Add paths that write `texts`, from a node without other ways. No text may be the beginning of another."""
-        self._tries.append((start, sorted({text.encode() for text in texts}), end))
-
-    def automaton(self, start: int, end: int) -> Automaton:
-        """Return the automaton as arrays: a trie of thousands of texts has about as many nodes as they have bytes."""
-        ways = _Ways(len(self))
-        for node, behind in enumerate(self):
-            for byte, target in behind.items():
-                ways.add(node, byte, target)
-        for root, texts, behind_each in self._tries:
-            ways.add_trie(root, texts, behind_each)
-        return ways.automaton(start, end)
-
-
-class _Ways:
-    def __init__(self, num_nodes: int) -> None:
-        self._num_nodes = num_nodes
-        self._sources, self._bytes, self._targets = array("q"), array("B"), array("q")
-
-    def add(self, source: int, byte: int, target: int) -> None:
-        self._sources.append(source)
-        self._bytes.append(byte)
-        self._targets.append(target)
-
-    def add_trie(self, root: int, texts: list[bytes], end: int) -> None:
-        """Add a trie of `texts`, which are sorted, so that each shares its longest prefix with the one before it."""
-        path, before = [root], b""  # of the text before: the node in front of each of its bytes
-        for text in texts:
-            depth = _common(before, text)
-            new = range(self._num_nodes, self._num_nodes + len(text) - depth - 1)
-            self._sources.append(path[depth])
-            self._sources.extend(new)
-            self._bytes.frombytes(text[depth:])
-            self._targets.extend(new)
-            self._targets.append(end)
-            path[depth + 1 :] = new
-            self._num_nodes, before = new.stop, text
-
-    def automaton(self, start: int, end: int) -> Automaton:
-        sources = np.array(self._sources, dtype=np.int64)
-        order = np.argsort(sources, kind="stable")
-        bytes_, targets = np.array(self._bytes, dtype=np.int64), np.array(self._targets, dtype=np.int64)
-        return Automaton(self._num_nodes, start, end, sources[order], bytes_[order], targets[order])
-
-
-def _common(one: bytes, other: bytes) -> int:
-    """Return the length of the common prefix, in bytes."""
-    pairs = enumerate(zip(one, other, strict=False))
-    return next((place for place, (byte, same) in pairs if byte != same), min(len(one), len(other)))

@@ -21,17 +21,19 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
+from threading import Lock
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from hpd_core.layout import NO_NODE, IntArray, Members
-from hpd_core.text.constraints import grown, kind_key, kind_lines
+from hpd_core.layout import FREE, NO_NODE, IntArray, Members
+from hpd_core.text.constraints import StateTable, grown, kind_key, kind_lines
 from hpd_core.text.endings import Endings
-from hpd_core.text.kind_automata import BOOLEAN_WORDS
+from hpd_core.text.grammars import Grammars, PatternError, is_by_grammar
+from hpd_core.text.kind_automata import BOOLEAN_WORDS, Automaton, kind_automaton
 from hpd_core.text.leases import Lease, Leases, RangesInUse
-from hpd_core.text.token_states import ranges
+from hpd_core.text.token_states import TokenBytes, TokenStates, compile_automaton, ranges
 from hpd_core.text.tokenization import SegmentTokenizer
 from hpd_core.text.value_kinds import Boolean, OneOf, ValueKind, is_closed, spelled
 
@@ -80,6 +82,15 @@ class MemberTrie:
         """First spelling of null; -1 if there is none."""
         found = np.nonzero(self.members == NULL_MEMBER)[0]
         return int(found[0]) if len(found) else -1
+
+    def as_states(self) -> TokenStates:
+        """Return the trie as an automaton over tokens."""
+        end = len(self)
+        return TokenStates(
+            np.append(self.offsets, len(self.ids) + 1),
+            np.append(self.ids, self.ids[0]),
+            np.append(np.where(self.behind >= 0, self.behind, end), end),
+        )
 
     @classmethod
     def of(cls, spellings: Sequence[Sequence[int]], members: Sequence[int]) -> MemberTrie | None:
@@ -325,69 +336,116 @@ def spelling_of(trie: MemberTrie | TrieTable, number: int) -> tuple[IntArray, In
 
 logger = logging.getLogger(__name__)
 
-_MOST_BYTES = 2**30
-"""Maximum bytes of all tries. Above, tries of unused kinds are evicted; if none is left, new kinds get none."""
+_FULL = (
+    "the memory for enums and patterns is full of those that are being decoded; ask with fewer different ones at once"
+)
+_MOST_WAYS = 2**21
+"""Estimated ways of one automaton, above which it is not compiled: some hundred MB while it is built."""
+_MOST_WAYS_IN_ALL, _MOST_BYTES = 2**25, 2**30
+"""Maximum ways of all automata (half a GB), and bytes of all tries. Above, unused kinds are evicted; if none is left,
+new ones are not constrained."""
 _MOST_KINDS = 2**14
 
+Entry = tuple[int, Members | None]
+"""State in which a value of a kind begins, and the members that it is chosen among."""
+_FREE: Entry = (FREE, None)
 
-class ClosedAnswers:
-    """Tries of all closed kinds seen so far, for one tokenizer, as long as there is room.
 
-    Thread-safe. Tries are compiled in the calling thread, without blocking others.
+class KindTables:
+    """Constraints and tries of all kinds seen so far, for one tokenizer, as long as there is room.
+
+    Thread-safe. They are compiled in the calling thread, without blocking others.
     """
 
-    def __init__(self, tokenizer: Any, endings: Endings, max_fed: int) -> None:
-        """Take `max_fed`, the maximum nodes fed per value (`EngineConfig.max_scored_tokens`); 0: no tries."""
-        self.table = TrieTable()
-        self.max_fed = max_fed
+    def __init__(self, tokenizer: Any, vocab_size: int, endings: Endings, max_fed: int) -> None:
+        """Take the columns of the logits, and the maximum nodes fed per value (`EngineConfig.max_scored_tokens`)."""
+        self.states, self.tries, self.max_fed = StateTable(), TrieTable(), max_fed
+        self._tokenizer, self._vocab_size, self._endings = tokenizer, vocab_size, endings
         self._segments = SegmentTokenizer(tokenizer)
-        self._endings = endings
-        self.leases: Leases[Members | None] = Leases(self._remove)
+        self._grammars = Grammars(tokenizer, vocab_size)
+        self._tokens: TokenBytes | None = None
+        self._tokens_lock = Lock()
+        self.leases: Leases[Entry] = Leases(self._remove)
 
-    def lease(self, kind: ValueKind, attribute: str | None = None) -> Lease[Members | None]:
-        """Return a lease of the members that a value of this kind is chosen among; its trie stays with the lease.
+    def lease(self, kind: ValueKind, attribute: str | None = None, *, is_scored: bool = True) -> Lease[Entry]:
+        """Return a lease of the state and the members of this kind; they stay in the tables with the lease.
 
-        The members are None if it is decoded token by token: a kind that is not closed, or two of whose members have
-        the same tokens. They are None as well if leased tries take too much memory, unless the kind is an
-        attribute's (named for warnings): schemas are trusted.
+        The state is FREE if values are not constrained: the automaton does not accept a correct answer as the tokenizer
+        writes it (a vocabulary without the letters, a tokenizer that changes its text), or over tokens it would be too
+        large. Then text/values.py judges the answers. The members are None if a value is decoded token by token: not
+        `is_scored`, a kind that is not closed, or two of whose members have the same tokens. Both are so as well if
+        leased ones take too much memory, unless the kind is an attribute's (named for warnings): schemas are trusted.
+
+        Raises:
+            PatternError: a pattern, or a schema, that cannot be decoded.
         """
-        if not self.max_fed or not is_closed(kind):
-            return Lease(None)
-        key = kind_key(kind)
+        if is_by_grammar(kind):
+            matcher = self._grammars.matcher(kind)
+            if matcher is None:
+                return Lease(_FREE)
+            return self.leases.lend(lambda: ((self.states.add_live(matcher), None), 2**16))
+        is_scored = is_scored and self.max_fed > 0 and is_closed(kind)
+        key, name = kind_key(kind) + bytes([is_scored]), attribute or type(kind).__name__
         with self.leases.lock:
             if (found := self.leases.find(key)) is not None:
                 return found
-        trie = self._compile(closed_lines(kind), attribute or type(kind).__name__)
+        try:
+            states = self._compile(kind_automaton(kind), kind_lines(kind), name)
+        except UnicodeEncodeError as error:
+            raise PatternError("half of a surrogate pair, which no text can hold: leave it out") from error
+        trie = self._trie(closed_lines(kind), name) if is_scored and states is not None else None
         with self.leases.lock:
             if (found := self.leases.find(key)) is not None:
                 return found
             self.leases.make_room(self._has_room)
-            if self.table.num_bytes > _MOST_BYTES and attribute is None:
-                return Lease(None)
-            return self.leases.put(key, self._added(trie))
+            if not self._has_room(kinds=False) and attribute is None:
+                logger.warning("values of a new %s are not constrained: %s", name, _FULL)
+                return Lease(_FREE)
+            return self.leases.put(key, (FREE if states is None else self.states.add(states), self._added(trie)))
 
-    def lend(self, trie: MemberTrie) -> Lease[Members | None]:
-        """Add a trie for one user only; it is removed after the end of its lease."""
+    def lend(self, trie: MemberTrie, *, is_scored: bool) -> Lease[Entry]:
+        """Add a trie, and itself as the constraint, for one user only; they are removed after the end of the lease."""
 
-        def add() -> tuple[Members | None, int]:
-            before = self.table.num_bytes
-            return self._added(trie), self.table.num_bytes - before
+        def add() -> tuple[Entry, int]:
+            before = self.tries.num_bytes
+            states = trie.as_states()
+            entry = self.states.add(states), self._added(trie if is_scored else None)
+            return entry, self.tries.num_bytes - before + 16 * (len(states) + len(states.ids))
 
         return self.leases.lend(add)
 
-    def _has_room(self) -> bool:
-        return self.table.num_bytes <= _MOST_BYTES and len(self.leases) < _MOST_KINDS
+    def _has_room(self, *, kinds: bool = True) -> bool:
+        has_room = self.states.num_ways <= _MOST_WAYS_IN_ALL and self.tries.num_bytes <= _MOST_BYTES
+        return has_room and (not kinds or len(self.leases) < _MOST_KINDS)
 
     def _added(self, trie: MemberTrie | None) -> Members | None:
         if trie is None:
             return None
-        return Members(self.table.add(trie), len(trie), min(self.max_fed, len(trie) - 1), trie.longest)
+        return Members(self.tries.add(trie), len(trie), min(self.max_fed, len(trie) - 1), trie.longest)
 
-    def _remove(self, members: Members | None) -> None:
+    def _remove(self, entry: Entry) -> None:
+        state, members = entry
+        if state != FREE:
+            self.states.remove(state)
         if members is not None:
-            self.table.remove(members.root)
+            self.tries.remove(members.root)
 
-    def _compile(self, spellings: Sequence[tuple[str, int]], name: str) -> MemberTrie | None:
+    def _compile(self, automaton: Automaton | None, lines: Sequence[str], name: str) -> TokenStates | None:
+        """Compile an automaton; return None if it does not accept all of `lines`, or allows too many texts."""
+        if automaton is None:
+            return None
+        with self._tokens_lock:
+            tokens = self._tokens = self._tokens or TokenBytes(self._tokenizer, self._vocab_size)
+        if automaton.num_wide_nodes * len(tokens.ids) > _MOST_WAYS:
+            logger.warning("values of %r are not constrained: too many texts fit", name)
+            return None
+        states = compile_automaton(automaton, tokens)
+        if states is None or not states.accepts(self._segments.encode_text(lines)):
+            logger.warning("values of %r are not constrained: the tokenizer cannot write them", name)
+            return None
+        return states
+
+    def _trie(self, spellings: Sequence[tuple[str, int]], name: str) -> MemberTrie | None:
         """Compile the trie of `spellings` (see `closed_lines`); None if the tokenizer does not tell them apart."""
         lines, members = zip(*spellings, strict=True)
         encoded = self._segments.encode_text(lines)

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from decimal import Decimal
 from fractions import Fraction
 
-from hpd_core.text.separators import SPACES
+from hpd_core.text.separators import SPACES, WORDS
 
 _MAX_EXPONENT = 308  # of a double, in which every table and JSON reader can hold a number
 _SURELY_FITS = 300
@@ -170,19 +170,7 @@ def fits(number: Decimal) -> bool:
 
 
 _WORD = re.compile(rf"[{SPACES}-]?(?P<word>[^\W\d_]+)\.?")
-_FACTORS = {
-    100: "hundred hundert",
-    1000: """thousand tausend tsd tys tysiąc tysiące tysięcy mille duizend tusen tusind tisíc тыс тысяча тысячи
-    тысяч""",
-    10**5: "lakh lakhs",
-    10**6: """million millions millionen mio mn mln millón millones milione milioni milhão milhões miljoen miljon
-    miljoner millioner milion miliony milionów milionů milyon млн миллион миллиона миллионов""",
-    10**7: "crore crores",
-    10**9: """billion billions bn milliarde milliarden mrd mld milliard milliards miliardo miliardi miljard miljarder
-    milliarder miliard miliardy miliardów milyar млрд миллиард миллиарда миллиардов""",
-    10**12: "trillion trillions billionen billones",
-}
-_FACTOR_OF_WORD = {word: factor for factor, words in _FACTORS.items() for word in words.split()}
+_FACTOR_OF_WORD = {word: int(factor) for factor, words in WORDS["factors"].items() for word in words.split()}
 # A dozen may be what is counted, and a mil is a thickness, too.
 _PERHAPS = {"dozen": 12, "dutzend": 12, "douzaine": 12, "docena": 12, "mil": 1000}
 

@@ -21,11 +21,10 @@ from __future__ import annotations
 
 import json
 import re
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 from json.scanner import py_make_scanner  # type: ignore[attr-defined]
-from typing import Any
+from typing import Any, Literal
 
 from hpd_core.text import absence
 from hpd_core.text.grammars import PatternError, is_by_grammar, matches
@@ -41,13 +40,11 @@ from hpd_core.text.value_kinds import (
     Pattern,
     ValueKind,
     Verbatim,
-    spelled,
 )
 from hpd_core.types import Attribute, Choice, Value, ValueStatus, is_encodable
 
 _BOOLEANS = {"true": "true", "yes": "true", "false": "false", "no": "false"}
 _ITEM_SEPARATOR = "; "
-_PATTERN_SECONDS = 1.0
 _NUMBER_ENDS = frozenset(" \t,]}")
 
 
@@ -78,16 +75,10 @@ def parse_value(
         "logprob_min": logprob_min,
     }
     text = line.strip()
-    try:
-        answer, end = _bare_number(attribute, text) or raw_decode(
-            text, fields, is_whole=closed, members=attribute.vocabulary.spellings
-        )
-    except (ValueError, RecursionError):
-        return Value(None, (), "invalid" if closed else "truncated", **common)
-    rest = text[end:]
-    if not closed and isinstance(answer, Literal) and (rest[:1] not in _NUMBER_ENDS or _may_go_on(attribute, rest)):
-        # Quotes and brackets end a string or a list; a number at the cut might have had more digits.
-        return Value(None, (), "truncated", **common)
+    found = _decoded(text, closed, fields, attribute.vocabulary.spellings, is_number=attribute.type == "number")
+    if isinstance(found, str):
+        return Value(None, (), found, **common)
+    answer, rest = found
     common["num_dropped"] = len(rest.strip().removeprefix(",").strip())
     items = _items(attribute, answer, fields)
     if items is None:
@@ -95,6 +86,25 @@ def parse_value(
     if not items:
         return Value(None, (), "absent", **common)
     return Value(join_items(items), items, "value", **common)
+
+
+def _decoded(
+    text: str, closed: bool, fields: Mapping[str, str] | None, members: Iterable[str] = (), *, is_number: bool
+) -> tuple[Any, str] | Literal["invalid", "truncated"]:
+    """Return the first JSON value of a line and the rest of the line; the status of one that has none."""
+    try:
+        # JSON would end "20,000" at its comma and "1/2" at its slash.
+        bare = BARE_NUMBER.match(text) if is_number else None
+        answer, end = (
+            (Numeral(bare.group()), bare.end()) if bare else raw_decode(text, fields, is_whole=closed, members=members)
+        )
+    except (ValueError, RecursionError):
+        return "invalid" if closed else "truncated"
+    rest = text[end:]
+    # Quotes and brackets end a string or a list; a number at the cut might have had more digits.
+    if not closed and isinstance(answer, Numeral) and (rest[:1] not in _NUMBER_ENDS or (is_number and rest == ",")):
+        return "truncated"
+    return answer, rest
 
 
 def words_for_nothing(attribute: Attribute, raw: str, fields: Mapping[str, str] | None = None) -> list[str]:
@@ -144,7 +154,7 @@ def _item(attribute: Attribute, answer: Any, fields: Mapping[str, str] | None) -
         # An empty string is not an answer: the model says null if there is no value.
         return None
     member = attribute.vocabulary.label(answer if isinstance(answer, str) else text)
-    if member is None and not isinstance(answer, Literal):
+    if member is None and not isinstance(answer, Numeral):
         texts = fields if attribute.is_text else None
         if absence.read(text, attribute.name, texts) is not absence.Reading.VALUE:
             return ""
@@ -153,17 +163,6 @@ def _item(attribute: Attribute, answer: Any, fields: Mapping[str, str] | None) -
     if attribute.type == "number":
         return _number(text, attribute.unit.names if attribute.unit else (), fields)
     return member if attribute.type == "enum" else str(text)
-
-
-def _bare_number(attribute: Attribute, text: str) -> tuple[Literal, int] | None:
-    """Return an unquoted number and its end; JSON would end "20,000" at its comma and "1/2" at its slash."""
-    found = BARE_NUMBER.match(text) if attribute.type == "number" else None
-    return None if found is None else (Literal(found.group()), found.end())
-
-
-def _may_go_on(attribute: Attribute, rest: str) -> bool:
-    """Return whether the rest after a number may belong to it: a comma, which digits may follow."""
-    return attribute.type == "number" and rest == ","
 
 
 def _number(text: str, units: Sequence[str], fields: Mapping[str, str] | None) -> str | None:
@@ -192,12 +191,7 @@ def error_value() -> Value:
     return Value(None, (), "error")
 
 
-_NUMBER, _NUMBERS = Attribute(name="value", type="number"), Attribute(name="value", type="number", multiple=True)
-_BOOLEAN, _SEVERAL_BOOLEANS = (
-    Attribute(name="value", type="boolean"),
-    Attribute(name="value", type="boolean", multiple=True),
-)
-_EMPTY_LIST = re.compile(r"\[\s*\]")
+_NUMBER, _BOOLEAN = Attribute(name="value", type="number"), Attribute(name="value", type="boolean")
 _ITEM = re.compile(r'\s*("(?:[^"\\]|\\.)*"|[^\s",\[\]{}]+)\s*,')
 """Item of a list that another one follows."""
 
@@ -213,16 +207,35 @@ def read_value(kind: ValueKind, raw: str, *, closed: bool, fields: Mapping[str, 
     line = raw.split("\n", 1)[0].strip()
     if isinstance(kind, FreeText):
         return (None, "absent") if kind.nullable and line == "null" else (line, "value" if closed else "truncated")
-    item = kind.item if isinstance(kind, ListOf) else kind
-    is_list = isinstance(kind, ListOf)
     if isinstance(kind, ListOf) and kind.most is not None and (first := _first_items(line, kind.most)) is not None:
         line, closed = first, True
     if is_by_grammar(kind):
         return _by_grammar(kind, line, closed)
-    if isinstance(item, Number | Integer | Boolean) and not _EMPTY_LIST.match(line):
-        single, several = (_BOOLEAN, _SEVERAL_BOOLEANS) if isinstance(item, Boolean) else (_NUMBER, _NUMBERS)
-        return _typed(several if is_list else single, kind, line, closed, fields)
-    return _scalars(kind, line, closed, fields)
+    item = kind.item if isinstance(kind, ListOf) else kind
+    is_typed = isinstance(item, Number | Integer | Boolean)
+    texts = [value for value in item.values if isinstance(value, str)] if isinstance(item, OneOf) else ()
+    is_number = isinstance(kind, Number | Integer)
+    found = _decoded(line, closed, fields, texts, is_number=is_number)
+    if isinstance(found, str):
+        return None, found
+    answer, rest = found
+    if not closed and not rest and not is_typed and not isinstance(answer, str | list):
+        return None, "truncated"
+    members = answer if isinstance(answer, list) else [answer]
+    if answer is None or (isinstance(kind, Verbatim) and kind.nullable and _says_nothing(answer, fields)):
+        values = None
+    elif isinstance(answer, list) and not isinstance(kind, ListOf):
+        return None, "invalid"
+    elif is_typed:
+        items = [_item(_BOOLEAN if isinstance(item, Boolean) else _NUMBER, member, fields) for member in members]
+        values = [_plain(item, text) for text in items] if any(items) or None in items or not items else None
+    else:
+        values = [_scalar(item, member) for member in members]
+    if values is None:
+        return None, "absent" if kind.nullable else "invalid"
+    if None in values or isinstance(kind, ListOf) != isinstance(answer, list):
+        return None, "invalid"
+    return (values if isinstance(kind, ListOf) else values[0]), "value"
 
 
 def _by_grammar(kind: ValueKind, line: str, closed: bool) -> tuple[Any, ValueStatus]:
@@ -231,11 +244,9 @@ def _by_grammar(kind: ValueKind, line: str, closed: bool) -> tuple[Any, ValueSta
     item = kind.item if isinstance(kind, ListOf) else kind
     if status != "value" or not isinstance(item, Pattern):
         return value, status
-    texts, until = value if isinstance(kind, ListOf) else [value], time.monotonic() + _PATTERN_SECONDS
+    texts = value if isinstance(kind, ListOf) else [value]
     try:
-        is_fit = isinstance(texts, list) and all(
-            isinstance(text, str) and matches(item.regex, text, until - time.monotonic()) for text in texts
-        )
+        is_fit = isinstance(texts, list) and all(isinstance(text, str) and matches(item.regex, text) for text in texts)
     except PatternError:
         is_fit = False
     return (value, "value") if is_fit else (None, "invalid")
@@ -265,39 +276,9 @@ def _first_items(line: str, most: int) -> str | None:
     return f"{line[:end]}]"
 
 
-def _typed(
-    attribute: Attribute, kind: ValueKind, line: str, closed: bool, fields: Mapping[str, str]
-) -> tuple[Any, ValueStatus]:
-    """Read numbers and booleans, in the forms that texts have. Return value and status."""
-    value = parse_value(attribute, line, closed=closed, fields=fields)
-    if value.status == "absent":
-        return None, "absent" if kind.nullable else "invalid"
-    if value.status != "value":
-        return None, value.status
-    item = kind.item if isinstance(kind, ListOf) else kind
-    if isinstance(kind, ListOf):
-        # A list may hold a number twice; `items` hold each once.
-        try:
-            members, _ = raw_decode(line, fields, is_whole=closed)
-        except (ValueError, RecursionError):
-            return None, "invalid"
-        if not isinstance(members, list):
-            return None, "invalid"
-        single = _BOOLEAN if isinstance(item, Boolean) else _NUMBER
-        texts = [parse_value(single, _written(member), closed=True, fields=fields).text for member in members]
-        found = [_plain(item, text) for text in texts]
-        return (None, "invalid") if None in found else (found, "value")
-    found_one = _plain(item, value.text)
-    return (None, "invalid") if found_one is None else (found_one, "value")
-
-
-def _written(member: Any) -> str:
-    return str(member) if isinstance(member, Literal) else spelled(member)
-
-
 def _plain(kind: ValueKind, text: str | None) -> Any:
     """Return a number or boolean from its text; None if it is not of this kind."""
-    if text is None:
+    if not text:
         return None
     if isinstance(kind, Boolean):
         return text == "true"
@@ -308,28 +289,6 @@ def _plain(kind: ValueKind, text: str | None) -> Any:
     return None if isinstance(kind, Integer) else float(number)
 
 
-def _scalars(kind: ValueKind, line: str, closed: bool, fields: Mapping[str, str]) -> tuple[Any, ValueStatus]:
-    """Read strings and members of enums. Return value and status."""
-    item = kind.item if isinstance(kind, ListOf) else kind
-    members = [value for value in item.values if isinstance(value, str)] if isinstance(item, OneOf) else ()
-    try:
-        answer, end = raw_decode(line, fields, is_whole=closed, members=members)
-    except (ValueError, RecursionError):
-        return None, "invalid" if closed else "truncated"
-    if not closed and end == len(line) and not isinstance(answer, str | list):
-        return None, "truncated"
-    if answer is None:
-        return None, "absent" if kind.nullable else "invalid"
-    if isinstance(kind, Verbatim) and kind.nullable and _says_nothing(answer, fields):
-        return None, "absent"
-    if isinstance(kind, ListOf) != isinstance(answer, list):
-        return None, "invalid"
-    found = [_scalar(item, each) for each in (answer if isinstance(answer, list) else [answer])]
-    if None in found:
-        return None, "invalid"
-    return (found if isinstance(kind, ListOf) else found[0]), "value"
-
-
 def _says_nothing(answer: Any, fields: Mapping[str, str]) -> bool:
     """Return whether a run of the text is a word for nothing: "N/A" may be copied as any other run."""
     return isinstance(answer, str) and absence.read(answer, "", fields) is not absence.Reading.VALUE
@@ -337,7 +296,7 @@ def _says_nothing(answer: Any, fields: Mapping[str, str]) -> bool:
 
 def _scalar(kind: ValueKind, answer: Any) -> Any:
     """Return the answer as plain JSON; None if it is not of this kind."""
-    if isinstance(answer, Literal):
+    if isinstance(answer, Numeral):
         try:
             answer = float(answer) if set(answer) & set(".eE") else int(answer)
         except ValueError:  # more digits than Python reads
@@ -353,11 +312,11 @@ def _scalar(kind: ValueKind, answer: Any) -> Any:
     return answer if isinstance(answer, str) else None
 
 
-class Literal(str):
+class Numeral(str):
     """JSON number as it was written: 1.50 stays 1.50."""
 
 
-_STRICT = json.JSONDecoder(parse_float=Literal, parse_int=Literal, strict=False)
+_STRICT = json.JSONDecoder(parse_float=Numeral, parse_int=Numeral, strict=False)
 _ESCAPE = re.compile(r'\\(["\\/bfnrt]|u[0-9a-fA-F]{4})?')
 _STRING = re.compile(r'((?:[^"\\]|\\.)*)"', re.DOTALL)
 # A word with a backslash in it; what joins words is none of it, so that each is looked up by itself.
@@ -372,7 +331,7 @@ _SWALLOWED = re.compile(r'\\"(?=\s*(?:[,\]}]|\Z))')
 def raw_decode(
     text: str, fields: Mapping[str, str] | None, *, is_whole: bool, members: Iterable[str] = ()
 ) -> tuple[Any, int]:
-    """Return the first JSON value of `text` and the offset of its end; numbers are `Literal`s.
+    """Return the first JSON value of `text` and the offset of its end; numbers are `Numeral`s.
 
     Args:
         text: begins with the value.
@@ -399,7 +358,7 @@ class _Decoder(json.JSONDecoder):
     """JSON decoder that reads strings with the help of the record's text."""
 
     def __init__(self, document: str, *, ends_at_swallowed: bool = False) -> None:
-        super().__init__(parse_float=Literal, parse_int=Literal, strict=False)
+        super().__init__(parse_float=Numeral, parse_int=Numeral, strict=False)
         self._document = document
         self._ends_at_swallowed = ends_at_swallowed
         self.parse_string = self._read_string

@@ -17,7 +17,6 @@ from pipelines.config.operation import ActorConfig
 from pipelines.errors import UsageError
 from pipelines.job.carryover import CarryOver
 from pipelines.quality.both_answers import larger_model
-from pipelines.store.field_orders import FieldOrders
 from pipelines.store.folders import Folder
 from pipelines.store.ledger import Ledger
 
@@ -157,7 +156,6 @@ class PreparedShard:
         records: records for the engine; `document_ids` are theirs, and are dropped after it.
         answered: records that need no engine, because all of their answers are carried over.
         bytes_read: bytes read from the files, as stored.
-        field_orders: how much text the records share, in this order of the fields and in others.
     """
 
     shard: Shard
@@ -167,7 +165,6 @@ class PreparedShard:
     dead: Sequence[DeadRow]
     seconds: float
     bytes_read: int = 0
-    field_orders: FieldOrders = field(default_factory=FieldOrders)
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,7 +224,7 @@ def unpack(data: bytes) -> Any:
 
 
 _ROOT = Path(__file__).resolve().parents[2]
-_ENDINGS = frozenset({".py", ".cpp", ".h", ".csv", ".yaml"})  # units and native code decide answers, too
+_ENDINGS = frozenset({".py", ".cpp", ".h", ".csv", ".toml", ".txt", ".yaml"})  # words, units, native code decide, too
 
 
 @functools.cache

@@ -76,7 +76,6 @@ def finish_shard(decoded: DecodedShard, job: JobContext) -> tuple[dict[str, Enco
         "unknown_categories": count_unknown(row.category for row in dead if row.code == ErrorCode.NO_SCHEMA),
         "decisions": _count_decisions(written),
         "carried": _count_carried(written),
-        "field_orders": decoded.prepared.field_orders.to_dict(),
         **_count_second_look(written, decoded),
     }
     tables = {

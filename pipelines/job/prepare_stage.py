@@ -26,7 +26,6 @@ from pipelines.job.carryover import Carried, CarryOver
 from pipelines.job.context import DeadRow, JobContext, PreparedRecord, PreparedShard
 from pipelines.job.table_rows import answer_rows
 from pipelines.normalising.normalise import Normaliser, normalisers
-from pipelines.store.field_orders import FieldOrders
 from pipelines.store.verdicts import ItemError, checked_items
 
 if TYPE_CHECKING:
@@ -53,10 +52,9 @@ def prepare_shard(shard: Shard, job: JobContext) -> PreparedShard:
     records.sort(key=lambda prepared: prepared.record.category)
     records, document_ids, not_tokenized = _tokenize(records, tokenizer)
     dead += not_tokenized
-    orders = FieldOrders.of([prepared.record for prepared in records], list(job.config.input.texts))
     seconds = time.perf_counter() - started
     logger.info("prepared", extra=about(shard.id, records=len(records), dead=len(dead), seconds=seconds))
-    return PreparedShard(shard, records, document_ids, answered, dead, seconds, sum(sizes), orders)
+    return PreparedShard(shard, records, document_ids, answered, dead, seconds, sum(sizes))
 
 
 def _tokenize(

@@ -9,35 +9,28 @@ from __future__ import annotations
 import itertools
 import os
 import sys
-from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from pydantic import ValidationError
 
 from hpd_core import Evidence, Record
 from hpd_core.types import MatchKind
 from pipelines.catalog.cells import CellError
 from pipelines.catalog.html_text import ShownText, read_html, shown_record
-from pipelines.catalog.parquet_rows import open_rows, to_rows
-from pipelines.catalog.paths import find_column, parquet_columns
 from pipelines.catalog.readers import pick_rows
 from pipelines.catalog.rows import mapped_text
 from pipelines.catalog.sharding import RowRange
 from pipelines.catalog.staging import STAGED, stage, staged_format, staged_path
-from pipelines.catalog.text_files import parse_line
 from pipelines.config.catalog_input import InputConfig
-from pipelines.errors import UsageError
+from pipelines.errors import RunError, UsageError
 from pipelines.job.prepare_stage import input_hash
 from pipelines.job.run_plan import Plan, PlannedFile
-from pipelines.store.folders import open_filesystem
 
 Key = tuple[str, int]
-_BATCH_ROWS = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +107,7 @@ def read_texts(
                     found[name, number] = {
                         field: SourceText(text, read_html(text, config.html)) for field, text in fields.items()
                     }
-        except (OSError, pa.ArrowException, UsageError, KeyError, ValueError) as error:
+        except (OSError, pa.ArrowException, RunError, UsageError, KeyError, ValueError) as error:
             reason = "no such file" if isinstance(error, FileNotFoundError) else f"{error}" or type(error).__name__
             notes.append(f"{name} cannot be read ({reason}): some products are shown without their text.")
         else:
@@ -157,73 +150,19 @@ def _read_rows(
     file: PlannedFile, pieces: Sequence[RowRange], numbers: Sequence[int], config: InputConfig
 ) -> Iterator[tuple[int, Mapping[str, Any] | None]]:
     """Yield the rows with these numbers, ascending; None for a row that cannot be read."""
+    uri, file_format = file.name, file.format
     if file.staged is not None:
-        yield from _staged_rows(file, numbers, config)
-        return
-    filesystem, path = open_filesystem(file.name, anonymous=config.anonymous)
-    if file.format == "parquet":
-        yield from _parquet_rows(filesystem, path, numbers, list(config.columns))
-    else:
-        yield from _jsonl_rows(filesystem, path, pieces, numbers)
-
-
-def _staged_rows(
-    file: PlannedFile, numbers: Sequence[int], config: InputConfig
-) -> Iterator[tuple[int, Mapping[str, Any] | None]]:
-    """Yield the rows from the staged copy. Only if it is gone, the file is read, and staged again."""
-    path = staged_path(file.staged or "")
-    if not os.path.exists(path):
-        staged = stage(file.name, staged_format(file.format), config.reading)
-        if (staged.size, staged.fingerprint) != file.content:
-            return  # it has changed
-        path = staged.path
-    piece = RowRange(0, 0, sys.maxsize, file.num_rows)
-    yield from ((row.number, row.values) for row in pick_rows(path, STAGED, piece, numbers, config.columns))
-
-
-def _parquet_rows(
-    filesystem: Any, path: str, numbers: Sequence[int], columns: list[str]
-) -> Iterator[tuple[int, Mapping[str, Any] | None]]:
-    with filesystem.open(path, "rb", cache_type="none") as source:
-        parquet = open_rows(source)
-        names = parquet.schema_arrow.names
-        there = parquet_columns([path for path in columns if find_column(path, names)], parquet.schema_arrow)
-        start = 0
-        for group in range(parquet.metadata.num_row_groups):
-            stop = start + parquet.metadata.row_group(group).num_rows
-            here = [number for number in numbers if start <= number < stop]
-            if here:
-                yield from _group_rows(parquet, group, start, here, there)
-            start = stop
-        yield from ((number, None) for number in numbers if number >= start)
-
-
-def _group_rows(
-    parquet: pq.ParquetFile, group: int, start: int, numbers: Sequence[int], columns: list[str]
-) -> Iterator[tuple[int, Mapping[str, Any] | None]]:
-    """Yield rows of one row group, with only one batch at a time in memory."""
-    for batch in parquet.iter_batches(_BATCH_ROWS, row_groups=[group], columns=columns):
-        here = [number for number in numbers if start <= number < start + batch.num_rows]
-        for number in here:
-            yield number, to_rows(batch.slice(number - start, 1), columns)[0]
-        start += batch.num_rows
-        if start > numbers[-1]:
-            return
-
-
-def _jsonl_rows(
-    filesystem: Any, path: str, pieces: Sequence[RowRange], numbers: Sequence[int]
-) -> Iterator[tuple[int, Mapping[str, Any] | None]]:
-    starts = [piece.start for piece in pieces]
-    by_piece: defaultdict[int, list[int]] = defaultdict(list)
-    for number in numbers:
-        by_piece[bisect_right(starts, number) - 1].append(number)
-    for index, here in by_piece.items():
-        piece = pieces[index]
-        lines = filesystem.cat_file(path, start=piece.byte_start, end=piece.byte_stop).split(b"\n")
-        for number in here:
-            offset = number - piece.start
-            yield number, parse_line(lines[offset]).row if offset < len(lines) else None
+        uri, file_format, pieces = staged_path(file.staged), STAGED, [RowRange(0, 0, sys.maxsize, file.num_rows)]
+        if not os.path.exists(uri):  # read it, and stage it again
+            staged = stage(file.name, staged_format(file.format), config.reading)
+            if (staged.size, staged.fingerprint) != file.content:
+                return  # it has changed
+            uri = staged.path
+    for piece in pieces:
+        here = [number for number in numbers if piece.start <= number < piece.stop]
+        if here:
+            rows = pick_rows(uri, file_format, piece, here, config.columns, anonymous=config.anonymous)
+            yield from ((row.number, row.values) for row in rows)
 
 
 # The strictest first.

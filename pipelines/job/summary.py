@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow.parquet as pq
@@ -65,7 +65,7 @@ def print_outcome(console: Console, job: PlannedJob, outcome: RunOutcome) -> Non
         console.print(f"    {printable(line)}", highlight=False, markup=False, soft_wrap=True)
     if totals.cascade:
         console.print(f"  second look  {second_look(totals.cascade)}", highlight=False, soft_wrap=True)
-    for line in shared_text_lines(totals, job.config.input.texts):
+    for line in shared_text_lines(totals):
         console.print(f"  {printable(line)}", highlight=False, markup=False, soft_wrap=True)
     if totals.retried_shards:
         console.print(f"  retries      {totals.retries}", highlight=False)
@@ -90,19 +90,12 @@ def print_outcome(console: Console, job: PlannedJob, outcome: RunOutcome) -> Non
         )
 
 
-def shared_text_lines(totals: Totals, fields: Collection[str]) -> list[str]:
-    """Return lines about text computed once for several products, and about an order of the fields that shares more."""
-    lines = []
-    if shared := totals.metrics["document_tokens_shared"]:
-        share = shared / (shared + totals.metrics["document_tokens"])
-        lines.append(f"shared text  {shared:,} tokens of texts ({share:.0%}) were computed once for several products")
-    if better := totals.field_orders.better(list(fields)):
-        lines.append(
-            f"shared text  of a sample, {better.share_as_configured:.0%} is in fields with which others begin, too; it "
-            f"would be {better.share:.0%} with input.fields in the order [{', '.join(better.fields)}], which may "
-            "change answers"
-        )
-    return lines
+def shared_text_lines(totals: Totals) -> list[str]:
+    """Return a line about text computed once for several products, if there was any."""
+    if not (shared := totals.metrics["document_tokens_shared"]):
+        return []
+    share = shared / (shared + totals.metrics["document_tokens"])
+    return [f"shared text  {shared:,} tokens of texts ({share:.0%}) were computed once for several products"]
 
 
 def _print_changes(console: Console, changes: Changes) -> None:

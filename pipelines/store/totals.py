@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from hpd_core import ErrorCode
-from pipelines.store.field_orders import FieldOrders
 
 Number = TypeVar("Number", int, float)
 
@@ -73,7 +72,7 @@ class Totals:
     counts dead letters by code, `unknown_categories` those of "no_schema" by category (the most frequent names).
     `carried` counts what was carried over from an earlier run, `cascade` what a larger model was asked again
     (cascading/both_answers.py). `metrics` sums tokens, steps, seconds, retries (of `retried_shards`) and, over
-    `priced_shards`, dollars; `priced_decoded` counts the products that these decoded. `field_orders` covers a sample.
+    `priced_shards`, dollars; `priced_decoded` counts the products that these decoded.
     """
 
     shards: int = 0
@@ -90,7 +89,6 @@ class Totals:
     carried: Counter[str] = field(default_factory=Counter)
     cascade: Counter[str] = field(default_factory=Counter)
     metrics: Counter[str] = field(default_factory=Counter)
-    field_orders: FieldOrders = field(default_factory=FieldOrders)
 
     def add(self, manifest: Mapping[str, Any]) -> None:
         """Add one committed shard."""
@@ -110,7 +108,6 @@ class Totals:
         self.carried.update(counts.get("carried", {}))
         self.cascade.update(counts.get("cascade", {}))
         self.metrics.update(manifest["metrics"])
-        self.field_orders.add(FieldOrders.from_dict(counts.get("field_orders", {})))
 
     @property
     def decoded(self) -> int:
@@ -160,7 +157,6 @@ class Totals:
             "carried": dict(self.carried),
             "cascade": dict(self.cascade),
             "metrics": dict(self.metrics),
-            "field_orders": self.field_orders.to_dict(),
         }
 
     @classmethod
@@ -184,5 +180,4 @@ class Totals:
         totals.carried.update(data.get("carried", {}))
         totals.cascade.update(data.get("cascade", {}))
         totals.metrics.update(data["metrics"])
-        totals.field_orders = FieldOrders.from_dict(data.get("field_orders", {}))
         return totals

@@ -12,8 +12,8 @@ import regex
 from transformers.convert_slow_tokenizer import bytes_to_unicode
 
 from hpd_core import Attribute
-from hpd_core.text.constraints import Constraints
 from hpd_core.text.endings import Endings
+from hpd_core.text.member_tries import KindTables
 from hpd_core.text.number_atoms import VULGAR_FRACTIONS
 from hpd_core.text.tokenization import SegmentTokenizer
 from hpd_core.text.value_kinds import attribute_kind
@@ -81,9 +81,15 @@ def choices_by(pattern: str, tokenizer: Any) -> Choices:
     return allowed
 
 
-def start_of(constraints: Constraints, attribute: Attribute) -> int:
+def new_tables(tokenizer: Any, vocab_size: int | None = None) -> KindTables:
+    """Tables in which nothing is scored."""
+    size = vocab_size or len(tokenizer)
+    return KindTables(tokenizer, size, Endings.none(size), 0)
+
+
+def start_of(constraints: KindTables, attribute: Attribute) -> int:
     """The state in which an answer begins."""
-    return constraints.lease(attribute_kind(attribute), attribute.name).kept
+    return constraints.lease(attribute_kind(attribute), attribute.name).kept[0]
 
 
 def answer_lines(attribute: Attribute) -> list[tuple[str, str | None]]:

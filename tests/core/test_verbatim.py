@@ -178,7 +178,7 @@ def num_lent_bytes(engine: Engine) -> int:
     """Of the tries of documents that are in the tables."""
     runs = engine._runs
     assert runs is not None
-    return runs._closed.leases.num_lent_bytes + runs._constraints.leases.num_lent_bytes
+    return runs._tables.leases.num_lent_bytes
 
 
 def test_what_cannot_be_copied_is_refused_by_name(tiny_model_dir: Path) -> None:

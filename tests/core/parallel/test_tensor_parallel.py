@@ -20,7 +20,7 @@ import torch
 import torch.distributed as dist
 
 from hpd_core import Engine, EngineError, ModelError
-from hpd_core.parallel import ranks, ranks
+from hpd_core.parallel import ranks
 from hpd_core.parallel.tensor_parallel import cut, plan_cuts
 from tests.core.engines import TIMEOUT, answers, config
 from tests.core.families import build_model

@@ -16,12 +16,12 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from hpd_core import Attribute, CategorySchema, Engine, EngineConfig, Record
 from hpd_core.layout import FREE
 from hpd_core.requests.prompt_builder import PromptBuilder
-from hpd_core.text.constraints import Constraints
 from hpd_core.text.endings import Read, behind_text
+from hpd_core.text.member_tries import KindTables
 from hpd_core.text.template import Piece, render_answer_line
 from hpd_core.text.tokenization import SegmentTokenizer
 from hpd_core.text.values import parse_value
-from tests.core.constrained import likeliest_answer, start_of, text_choices
+from tests.core.constrained import likeliest_answer, new_tables, start_of, text_choices
 from tests.core.oracle import decode_chain
 from tests.core.sweep.tokenizers import KINDS, normalized, tiny
 from tests.examples import examples
@@ -131,8 +131,8 @@ ATTRIBUTES = (
 
 
 @cache
-def constraints_of(kind: str) -> tuple[Constraints, SegmentTokenizer]:
-    return Constraints(tiny(kind), len(tiny(kind))), SegmentTokenizer(tiny(kind))
+def constraints_of(kind: str) -> tuple[KindTables, SegmentTokenizer]:
+    return new_tables(tiny(kind)), SegmentTokenizer(tiny(kind))
 
 
 @settings(max_examples=examples(200), deadline=None)
@@ -150,7 +150,7 @@ def test_every_right_answer_may_be_written(kind: str, attribute: Attribute, data
     }[attribute.type]
     items = data.draw(st.none() | st.lists(choice, min_size=1, max_size=3 if attribute.multiple else 1))
     for token in segments.encode_text([render_answer_line(attribute, items)])[0]:
-        behind = constraints.table.behind(state, token)
+        behind = constraints.states.behind(state, token)
         assert behind is not None
         state = behind
 
@@ -188,7 +188,7 @@ def test_the_engine_writes_what_the_oracle_does(tokenizer: Any) -> None:
     with Engine(model, tokenizer, config) as engine:
         results, endings = engine.extract(RECORDS, {"Shoes": SCHEMA}), engine.endings
     prepared, _ = PromptBuilder(tokenizer, config, None).build(RECORDS, {"Shoes": SCHEMA})
-    constraints = Constraints(tokenizer, len(tokenizer) + 3)
+    constraints = new_tables(tokenizer, len(tokenizer) + 3)
     compared = 0
     for item in prepared:
         layout = item.layout

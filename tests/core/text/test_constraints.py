@@ -17,14 +17,14 @@ from hypothesis import strategies as st
 from hpd_core import Attribute, Member, Unit
 from hpd_core.decoding.next_token import greedy
 from hpd_core.layout import FREE
-from hpd_core.text.constraints import Constraints, StateTable
+from hpd_core.text.constraints import StateTable
 from hpd_core.text.kind_automata import kind_automaton
 from hpd_core.text.template import render_answer_line
 from hpd_core.text.token_states import TokenBytes, compile_automaton
 from hpd_core.text.tokenization import SegmentTokenizer
 from hpd_core.text.value_kinds import attribute_kind
 from hpd_core.text.values import parse_value
-from tests.core.constrained import answer_pattern, start_of, text_choices
+from tests.core.constrained import answer_pattern, new_tables, start_of, text_choices
 from tests.core.native import needs_native
 from tests.core.token_states import as_mappings, token_states
 from tests.examples import examples
@@ -182,7 +182,7 @@ def test_control_tokens_are_never_allowed(tokenizer: Any, token_bytes: TokenByte
     value = Attribute(name="a", type="enum", values=("<|im_end|>", "red"))
     allowed = {token for ways in _compiled(value, token_bytes) for token in ways}
     assert allowed.isdisjoint(tokenizer.all_special_ids)
-    assert start_of(Constraints(tokenizer, len(tokenizer)), value) != FREE
+    assert start_of(new_tables(tokenizer), value) != FREE
 
 
 @settings(max_examples=examples(40), deadline=None)

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from hpd_core.decoding import run_tries
 from hpd_core.decoding.run_tries import RunTries, WordEncoder
-from hpd_core.text.constraints import Constraints
-from hpd_core.text.member_tries import ClosedAnswers
+from hpd_core.text.member_tries import KindTables
 from hpd_core.text.runs import Runs, lines_of, runs_of
 from hpd_core.text.tokenization import SegmentTokenizer
 from tests.core.text.test_tokenization import _normalizing_tokenizer
@@ -20,8 +19,7 @@ from tests.tables import table
 def tries(tokenizer: Any, max_fed: int = 64) -> RunTries:
     segments = SegmentTokenizer(tokenizer)
     endings = segments.endings(len(tokenizer))
-    closed = ClosedAnswers(tokenizer, endings, max_fed)
-    return RunTries(segments, endings, Constraints(tokenizer, len(tokenizer)), closed)
+    return RunTries(segments, endings, KindTables(tokenizer, len(tokenizer), endings, max_fed))
 
 
 def plain_runs(line: str) -> set[str]:

@@ -12,7 +12,15 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 from tokenizers.processors import TemplateProcessing
 
-from hpd_core import Attribute, CategorySchema, EngineConfig, PromptError, PromptTemplate
+from hpd_core import (
+    Attribute,
+    CategorySchema,
+    DocumentTokenizer,
+    EngineConfig,
+    PromptError,
+    PromptTemplate,
+    Record,
+)
 from hpd_core.requests.prompt_builder import PromptBuilder
 from hpd_core.text import template as texts
 from hpd_core.text.template import Frame, render_attribute, render_frame, render_key, render_short_key
@@ -61,29 +69,29 @@ def test_hash_does_not_change_by_accident() -> None:
     assert PromptTemplate(keys="full").hash == PromptTemplate().hash, "full keys are as if there were no choice"
     fixed = [
         texts.single_header(),
-        texts.stacked_document_header(2),
-        texts.stacked_document_separator(),
-        texts.stacked_object_header(1),
-        texts.stacked_object_header(2),
-        texts.stacked_object_footer(),
-        texts.stacked_value_separator(),
         render_key(Attribute(name="A")),
         render_short_key(Attribute(name="A")),
         render_attribute(Attribute(name="A", type="enum", values=("x",), description="d", unit="u", multiple=True)),
     ]
     assert fixed == [
         "{\n",
-        "Product 2:\n",
-        "\n\n",
-        '{"1": {\n',
-        '"2": {\n',
-        "},\n",
-        "\n",
         '"A":',
         " A:",
         '- A: d; in u; one of "x"; a list',
     ]
     assert texts._FIXED_PARTS_VERSION == 1
+
+
+def test_the_texts_of_a_stacked_prompt_do_not_change_by_accident(tiny_tokenizer: Any) -> None:
+    records = [Record(str(number), "c", {"title": word}) for number, word in enumerate(["one", "two"])]
+    builder = PromptBuilder(tiny_tokenizer, EngineConfig(layout="stacked", stack_size=2), None)
+    documents = DocumentTokenizer(tiny_tokenizer).encode(records)
+    schemas = {"c": CategorySchema(category="c", attributes=(Attribute(name="A"), Attribute(name="B")))}
+    ((prompt,), _) = builder.build(records, schemas, documents)
+    text = tiny_tokenizer.decode(prompt.layout.token_ids.tolist())
+    answer = '{"1": {\n"A":\n"B":\n},\n"2": {\n"A":\n"B":\n},\n'
+    markup = "<|im_end|>\n<|im_start|>assistant\n"
+    assert text.endswith(f"Product 1:\ntitle: one\n\nProduct 2:\ntitle: two\n\n{markup}{answer}")
 
 
 def test_control_tokens_in_schema_texts_are_plain_text(tiny_tokenizer: Any) -> None:
