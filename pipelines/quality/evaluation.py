@@ -13,7 +13,6 @@ from hpd_core.text.near_names import NearNames
 from pipelines.quality import scoring
 from pipelines.quality.answer_features import Reliability, reliability
 from pipelines.quality.gold import GoldProduct, read_gold
-from pipelines.quality.normalisation import NormalisationScore, score_normalisation
 from pipelines.quality.run_answers import RunProduct, read_run
 from pipelines.quality.scoring import Answer, AnswerJudgement, AnswerOutcome, Comparison, Counts, RateEstimates, Rates
 from pipelines.store.no_run import read_schemas
@@ -92,7 +91,6 @@ class Evaluation:
         reliability: reliability of the calibrated confidences of values with a label; None without any.
         reliability_of_probability: the same for the model's own probabilities.
         scores: the exact scorecard, then the folded one if it was requested.
-        normalisation: scores of the normalised values; None for a run of a version that did not normalise.
         judgements: every labelled attribute with its outcome under the exact comparison.
         notes: caveats that a reader must know before trusting the numbers.
     """
@@ -109,7 +107,6 @@ class Evaluation:
     reliability: Reliability | None
     reliability_of_probability: Reliability | None
     scores: tuple[Scorecard, ...]
-    normalisation: NormalisationScore | None
     notes: tuple[str, ...]
     judgements: tuple[AnswerJudgement, ...] = field(repr=False)
 
@@ -146,8 +143,6 @@ def evaluate_run(run: str, gold: str, *, comparison: Comparison = Comparison.EXA
         notes.insert(0, _missing_note(run, len(gold_products), not_in_run))
     exact = judged[Comparison.EXACT]
     notes += _misspelled_notes(exact, [products[index] for index in evaluated])
-    normalisation, norm_notes = score_normalisation(run, gold, gold_products, products)
-    notes += norm_notes
     return Evaluation(
         run=run,
         gold=gold,
@@ -161,7 +156,6 @@ def evaluate_run(run: str, gold: str, *, comparison: Comparison = Comparison.EXA
         reliability=_reliability(exact, lambda answer: answer.confidence),
         reliability_of_probability=_reliability(exact, lambda answer: answer.probability),
         scores=tuple(_scorecard(each, judgements, len(evaluated)) for each, judgements in judged.items()),
-        normalisation=normalisation,
         notes=tuple(notes),
         judgements=tuple(exact),
     )

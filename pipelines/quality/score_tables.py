@@ -12,7 +12,6 @@ from pipelines.console.terminal import printable, shown_names, titled_table
 from pipelines.quality.answer_features import Reliability
 from pipelines.quality.doubtful_labels import DoubtfulLabel, RecheckedLabels
 from pipelines.quality.evaluation import AttributeScore, CategoryScore, Evaluation
-from pipelines.quality.normalisation import NormalisationScore
 from pipelines.quality.scoring import AnswerJudgement, AnswerOutcome, Counts, Estimate, few_products
 
 _MAX_NAMES = 5  # products named in a line
@@ -49,8 +48,6 @@ def print_evaluation(console: Console, evaluation: Evaluation, by_attribute: boo
         console.print(_probability_table(evaluation))
     print_reliability(console, "confidence", evaluation.reliability)
     print_reliability(console, "the model's own probability", evaluation.reliability_of_probability)
-    if evaluation.normalisation is not None:
-        console.print(_normalisation_table(evaluation.normalisation))
     console.print(_category_table(evaluation))
     console.print(_attribute_table(evaluation) if by_attribute else _worst_table(evaluation))
 
@@ -115,25 +112,6 @@ def _probability_table(evaluation: Evaluation) -> Table:
     for band in evaluation.by_probability:
         share = f"{band.num_right / band.num_values:.3f}" if band.num_values else "-"
         table.add_row(f"{band.low:.2f} - {band.high:.2f}", str(band.num_values), str(band.num_right), share)
-    return table
-
-
-def _normalisation_table(score: NormalisationScore) -> Table:
-    """Return a table of values with a normalised form, and of how those with a right raw value were normalised."""
-    table = titled_table("Normalised values", [""], ["values", "right", "share"])
-    rows = (
-        ("with a normalised form", score.normalised),
-        ("right raw, with normalised gold", score.right_raw),
-        ("  numbers", score.numbers),
-        ("  numbers in a unit", score.units),
-        ("  numbers printed in another unit", score.converted),
-        ("  members with ids", score.ids),
-    )
-    for name, share in rows:
-        if share.value is not None:
-            table.add_row(name, str(share.num), str(share.num_right), f"{share.value:.3f}")
-    open_ones = ", ".join(f"{status} {number}" for status, number in score.statuses.items())
-    table.caption = f"{open_ones}; {score.wrong} of a right raw value became something else"
     return table
 
 
