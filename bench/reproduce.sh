@@ -13,7 +13,7 @@ mkdir -p "$2"
 out=$(realpath "$2")
 cd "$(dirname "$0")/.."
 for name in oa-mine ae-110k; do
-    test -e "$out/$name.yaml" || "$python" pipelines/schema.py import "$data/$name.train.jsonl" --plain --out "$out/$name.yaml"
+    test -e "$out/$name.yaml" || "$python" -m pipelines.cli schema import "$data/$name.train.jsonl" --plain --out "$out/$name.yaml"
 done
 
 score() { # label, settings
@@ -22,7 +22,7 @@ score() { # label, settings
     for name in oa-mine ae-110k; do
         "$python" pipelines/extract.py --config configs/extractgpt.yaml --set "input.path=$data/$name.test.jsonl" \
             --set "schemas=$out/$name.yaml" --set "output=$out/$name-$1" "${changes[@]}"
-        "$python" pipelines/evaluate.py "$out/$name-$1" --gold "$data/$name.test.jsonl" --comparison folded --json \
+        "$python" -m pipelines.cli evaluate "$out/$name-$1" --gold "$data/$name.test.jsonl" --comparison folded --json \
             | tee "$out/$name-$1.txt"
     done
 }
@@ -50,7 +50,7 @@ for seed in $seeds; do
     for layout in $layouts; do
         keys=full read=auto
         case $layout in *-short) keys=short ;; *-both) read=bidirectional ;; esac
-        "$python" pipelines/finetune.py --config configs/finetune-extractgpt.yaml --set "datasets=$datasets" \
+        "$python" -m pipelines.cli finetune --config configs/finetune-extractgpt.yaml --set "datasets=$datasets" \
             --set "layout=${layout%%-*}" --set "engine.prompt.keys=$keys" --set "engine.document_attention=$read" \
             --set "output=$out/$layout-$seed" --set "seed=$seed" --set optimizer.epochs=2
         all_of "-$seed" "$layout" "model=$out/$layout-$seed/model" "engine.prompt.keys=$keys"
@@ -59,7 +59,7 @@ for seed in $seeds; do
     for name in oa-mine ae-110k; do
         for run in "$out/$name"-{tree*,stacked*}-"$seed"; do
             test -d "$run" && test -d "$out/$name-ar-$seed" || continue
-            "$python" pipelines/evaluate.py "$out/$name-ar-$seed" "$run" --gold "$data/$name.test.jsonl" >"$run-against-ar.txt"
+            "$python" -m pipelines.cli evaluate "$out/$name-ar-$seed" "$run" --gold "$data/$name.test.jsonl" >"$run-against-ar.txt"
         done
     done
 done

@@ -91,7 +91,6 @@ def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str
 
 
 def _commands() -> Iterator[str]:
-    yield "Every command is also a file: `python pipelines/NAME.py` takes the same options as `hpd NAME`."
     yield ""
     for name in (name for group in COMMANDS.values() for name in group):
         module = importlib.import_module(f"pipelines.{name}")

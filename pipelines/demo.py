@@ -1,7 +1,7 @@
 """Extracts the shipped sample catalog with the shipped adapter, scores the answers and writes the report.
 
-    python pipelines/demo.py
-    python pipelines/demo.py --output runs/try --limit 40
+    hpd demo
+    hpd demo --output runs/try --limit 40
 
 Nothing is needed but this package; the embedded model is fetched once. What is done already in the output folder is
 not done again. Exit codes: those of extract.py; 2 also where the run does not fit the sample's gold values.
@@ -10,13 +10,7 @@ not done again. Exit codes: those of extract.py; 2 also where the run does not f
 from __future__ import annotations
 
 import json
-import sys
-from pathlib import Path
 from typing import Annotated
-
-if not __package__:
-    # Started as a file: Python has put this folder on the path, the checkout around it is needed.
-    sys.path[0] = str(Path(__file__).resolve().parent.parent)
 
 import typer
 from rich.console import Console
@@ -67,7 +61,3 @@ def _run(output: str, limit: int | None) -> int:
     facts = gather(output, ReportWishes(gold))
     print_report(facts, write_report(facts, job.output), brief=True)
     return EXIT_CLEAN
-
-
-if __name__ == "__main__":
-    app()

@@ -21,12 +21,7 @@ from __future__ import annotations
 
 import json
 import sys
-from pathlib import Path
 from typing import Annotated
-
-if not __package__:
-    # Started as a file: Python has put this folder on the path, the checkout around it is needed.
-    sys.path[0] = str(Path(__file__).resolve().parent.parent)
 
 import typer
 from rich.console import Console
@@ -232,7 +227,3 @@ def _write(place: str, data: bytes) -> None:
         raise UsageError(f"--out {place}: no file can be written there: {error.strerror or error}") from error
     if is_other:
         raise UsageError(f"--out {place} is there and holds other lines; name another file, or move it away")
-
-
-if __name__ == "__main__":
-    app()

@@ -1,7 +1,7 @@
 """Writes a run's answers as a file that somebody else's system takes: one row a product.
 
-    python pipelines/export.py runs/demo --to xlsx --out products.xlsx
-    python pipelines/export.py runs/shop --to shopify --out enriched
+    hpd export runs/demo --to xlsx --out products.xlsx
+    hpd export runs/shop --to shopify --out enriched
 
 Only accepted answers are written: values with a normalised form and, in a run that has decided (docs/trust.md),
 those that may be taken; of a run that has not, those with a probability of 0.8, as unchecked. What is left out is
@@ -13,12 +13,7 @@ from __future__ import annotations
 
 import json
 import sys
-from pathlib import Path
 from typing import Annotated
-
-if not __package__:
-    # Started as a file: Python has put this folder on the path, the checkout around it is needed.
-    sys.path[0] = str(Path(__file__).resolve().parent.parent)
 
 import typer
 
@@ -59,7 +54,6 @@ def main(
     ids: Annotated[
         bool, typer.Option("--ids", help="in a wide table: ids of the vocabulary instead of labels, where it has them")
     ] = False,
-    partition_rows: Annotated[int | None, typer.Option(min=1, help="products in a file; by default all in one")] = None,
     separator: Annotated[str, typer.Option(help="between several values in a cell of csv and xlsx")] = "; ",
     guard_formulas: Annotated[
         bool, typer.Option("--guard-formulas", help="put ' in front of texts that a spreadsheet takes for formulas")
@@ -74,10 +68,6 @@ def main(
         bool, typer.Option("--overwrite", help="replace what stands in the original; by default empty cells are filled")
     ] = False,
     identifier: Annotated[str, typer.Option(help="akeneo: the column that says which product it is")] = "sku",
-    locale: Annotated[
-        str | None, typer.Option(help="akeneo: where the original has a column for each locale, the one to fill")
-    ] = None,
-    channel: Annotated[str | None, typer.Option(help="akeneo: the same for channels")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="one JSON object instead of text")] = False,
 ) -> None:
     """Writes the files and says what is in them."""
@@ -90,10 +80,9 @@ def main(
             min_confidence=min_confidence,
             takes_review=all_decisions,
             takes_ids=ids,
-            rows_per_file=partition_rows,
             forces=force,
             style=Style(separator, guard_formulas),
-            shop=ShopWishes(original, read_columns(columns or ()), overwrite, identifier, locale, channel),
+            shop=ShopWishes(original, read_columns(columns or ()), overwrite, identifier),
         )
         exported = export_run(run, wishes, SHOPS)
     except (UsageError, OSError) as error:
@@ -103,7 +92,3 @@ def main(
         print(json.dumps(exported.to_dict(), ensure_ascii=False))
     else:
         print_exported(exported)
-
-
-if __name__ == "__main__":
-    app()

@@ -1,8 +1,8 @@
 """Fine-tunes a model for hyper-parallel decoding.
 
-    python pipelines/finetune.py --config finetune.yaml
-    python pipelines/finetune.py --config finetune.yaml --set layout=stacked --set optimizer.epochs=5
-    python pipelines/finetune.py --config finetune.yaml --few
+    hpd finetune --config finetune.yaml
+    hpd finetune --config finetune.yaml --set layout=stacked --set optimizer.epochs=5
+    hpd finetune --config finetune.yaml --few
 
 Run the same command again to continue a run that was stopped. Ctrl-C (or SIGTERM) keeps a checkpoint first, twice ends
 at once. Exit codes: 0 finished, or --max-minutes are over; 1 stopped before the end, run it again to continue; 2 wrong
@@ -12,14 +12,8 @@ usage, configuration or data; 130 interrupted, run it again to continue.
 from __future__ import annotations
 
 import logging
-import sys
 import warnings
-from pathlib import Path
 from typing import Annotated
-
-if not __package__:
-    # Started as a file: Python has put this folder on the path, the checkout around it is needed.
-    sys.path[0] = str(Path(__file__).resolve().parent.parent)
 
 import typer
 from rich.console import Console
@@ -68,7 +62,3 @@ def finetune(
         return EXIT_CLEAN
 
     run_command(work)
-
-
-if __name__ == "__main__":
-    app()

@@ -1,7 +1,7 @@
 """Looks into a catalog and writes a configuration and schemas for it, to read, correct and run.
 
-    python pipelines/init.py products.parquet
-    python pipelines/init.py s3://bucket/catalog/ --output mine
+    hpd init products.parquet
+    hpd init s3://bucket/catalog/ --output mine
 
 Writes catalog.yaml and schemas.yaml, every guess with its reason; never over a file that is there. Exit codes: 0
 written, also where nothing could be guessed; 1 not written (disk, rights); 2 no such file, not readable, files in their
@@ -11,12 +11,7 @@ place.
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from typing import Annotated
-
-if not __package__:
-    # Started as a file: Python has put this folder on the path, the checkout around it is needed.
-    sys.path[0] = str(Path(__file__).resolve().parent.parent)
 
 import typer
 from rich.console import Console
@@ -58,7 +53,3 @@ def init(
         return EXIT_CLEAN
 
     run_command(work)
-
-
-if __name__ == "__main__":
-    app()

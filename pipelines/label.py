@@ -1,8 +1,8 @@
 """Labels a catalog with a teacher: training data, and a gold file, from products without labels.
 
-    python pipelines/label.py --config label.yaml --limit 20
-    python pipelines/label.py --config label.yaml --set teacher.max_cost_usd=5
-    python pipelines/label.py --split labels/catalog.jsonl
+    hpd label --config label.yaml --limit 20
+    hpd label --config label.yaml --set teacher.max_cost_usd=5
+    hpd label --split labels/catalog.jsonl
 
 --split asks no teacher: it keeps products of a gold file apart for the test that a fine-tuning is judged by. Beside the
 file or into --split-out it writes the lines as they are into NAME.train.jsonl and NAME.test.jsonl, and the products of
@@ -18,13 +18,7 @@ teacher.max_cost_usd.
 from __future__ import annotations
 
 import json
-import sys
-from pathlib import Path
 from typing import Annotated
-
-if not __package__:
-    # Started as a file: Python has put this folder on the path, the checkout around it is needed.
-    sys.path[0] = str(Path(__file__).resolve().parent.parent)
 
 import typer
 from rich.console import Console
@@ -86,7 +80,3 @@ def _run(config_path: str | None, changes: list[str], limit: int | None, retry_r
     if as_json:
         print(json.dumps(outcome_json(config, outcome), ensure_ascii=False))
     return exit_code(outcome)
-
-
-if __name__ == "__main__":
-    app()

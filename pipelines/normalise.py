@@ -1,7 +1,7 @@
 """Brings the values of a finished run to their units, vocabularies and forms anew, without a model.
 
-    python pipelines/normalise.py runs/demo
-    python pipelines/normalise.py s3://bucket/enriched/2026-11-21 --schemas edited.yaml --dry-run
+    hpd normalise runs/demo
+    hpd normalise s3://bucket/enriched/2026-11-21 --schemas edited.yaml --dry-run
 
 `extract` does it already; this does it again after an edit of the schemas (a synonym, an id, a unit) or with newer
 rules, in place. Only the normalised columns of `attributes` change (docs/values.md), and `confidence` and
@@ -12,13 +12,7 @@ command continues), 2 no finished run, or no schemas of what it asked for.
 from __future__ import annotations
 
 import json
-import sys
-from pathlib import Path
 from typing import Annotated
-
-if not __package__:
-    # Started as a file: Python has put this folder on the path, the checkout around it is needed.
-    sys.path[0] = str(Path(__file__).resolve().parent.parent)
 
 import typer
 from rich.console import Console
@@ -83,7 +77,3 @@ def _print(console: Console, found: NormalisedRun, is_trial: bool) -> None:
     for name in (*NORM_STATUSES, None):
         if found.before[name] or found.after[name]:
             console.print(f"  {name or '(none)':<10} {found.before[name]:>12,} -> {found.after[name]:>12,}")
-
-
-if __name__ == "__main__":
-    app()

@@ -1,9 +1,9 @@
 """Says what a run will cost before it starts: dollars and hours, with an interval.
 
-    python pipelines/plan.py --config job.yaml --pilot 2000
-    python pipelines/plan.py --config job.yaml --pilot 2000 --deadline 8
-    python pipelines/plan.py --config job.yaml --from-run s3://bucket/enriched/2026-11-20
-    python pipelines/plan.py --config job.yaml --pilot 200 --on g6e.48xlarge --set cost.market=spot
+    hpd plan --config job.yaml --pilot 2000
+    hpd plan --config job.yaml --pilot 2000 --deadline 8
+    hpd plan --config job.yaml --from-run s3://bucket/enriched/2026-11-20
+    hpd plan --config job.yaml --pilot 200 --on g6e.48xlarge --set cost.market=spot
 
 A pilot runs evenly spaced rows of the catalog through the real engine, in <output>.pilot/run; killed, it continues;
 finished, the same command only computes anew. Exit codes: 0 clean; 1 stopped, run it again; 2 wrong usage,
@@ -13,13 +13,7 @@ configuration or input.
 from __future__ import annotations
 
 import json
-import sys
-from pathlib import Path
 from typing import Annotated
-
-if not __package__:
-    # Started as a file: Python has put this folder on the path, the checkout around it is needed.
-    sys.path[0] = str(Path(__file__).resolve().parent.parent)
 
 import typer
 from rich.console import Console
@@ -88,7 +82,3 @@ def plan(
         return EXIT_CLEAN
 
     run_command(work)
-
-
-if __name__ == "__main__":
-    app()

@@ -1,7 +1,7 @@
 """Reports on a run: which values can be taken, how good each attribute is, products to look at, and what it cost.
 
-    python pipelines/report.py runs/demo --gold sample/gold.jsonl
-    python pipelines/report.py s3://bucket/run --usd-per-hour 3.77
+    hpd report runs/demo --gold sample/gold.jsonl
+    hpd report s3://bucket/run --usd-per-hour 3.77
 
 Writes report.html (one file that needs nothing else), report.json and report.md into the run's folder. Works on a run
 that is still going, too. Exit code: 0 written, 2 usage (no such run, gold that does not belong, an unreadable part).
@@ -12,12 +12,7 @@ from __future__ import annotations
 import json
 import math
 import sys
-from pathlib import Path
 from typing import Annotated
-
-if not __package__:
-    # Started as a file: Python has put this folder on the path, the checkout around it is needed.
-    sys.path[0] = str(Path(__file__).resolve().parent.parent)
 
 import typer
 
@@ -62,7 +57,3 @@ def main(
         print(json.dumps(data, ensure_ascii=False))
     else:
         print_report(facts, places, brief)
-
-
-if __name__ == "__main__":
-    app()

@@ -1,8 +1,8 @@
 """Has people look at a run's answers: a page on this machine, least certain and most worth first.
 
-    python pipelines/review.py runs/demo
-    python pipelines/review.py runs/demo --sample 50
-    python pipelines/review.py runs/demo --write --gold reviewed.jsonl
+    hpd review runs/demo
+    hpd review runs/demo --sample 50
+    hpd review runs/demo --write --gold reviewed.jsonl
 
 What they say is kept in the run's folder `reviews` and layered over the run: exports, the next run (`base`), gold and
 training read it (docs/trust.md). The page needs no network; who has its address may review. Exit code: 0 done,
@@ -12,14 +12,8 @@ training read it (docs/trust.md). The page needs no network; who has its address
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Annotated
-
-if not __package__:
-    # Started as a file: Python has put this folder on the path, the checkout around it is needed.
-    sys.path[0] = str(Path(__file__).resolve().parent.parent)
 
 import typer
 from rich.console import Console
@@ -100,7 +94,3 @@ def _print(counts: Mapping[str, int], as_json: bool) -> None:
         typer.echo(
             ", ".join(f"{number:,} {name.removeprefix('num_').replace('_', ' ')}" for name, number in counts.items())
         )
-
-
-if __name__ == "__main__":
-    app()

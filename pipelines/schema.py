@@ -1,10 +1,10 @@
 """Category schemas: take them from where they are, check them, compare them.
 
-    python pipelines/schema.py import taxonomy.json --category 'Luggage & Bags' --out schemas.yaml
-    python pipelines/schema.py import train.jsonl --out schemas.yaml
-    python pipelines/schema.py propose products.csv --out schemas.yaml
-    python pipelines/schema.py lint schemas.yaml
-    python pipelines/schema.py diff schemas.yaml edited.yaml
+    hpd schema import taxonomy.json --category 'Luggage & Bags' --out schemas.yaml
+    hpd schema import train.jsonl --out schemas.yaml
+    hpd schema propose products.csv --out schemas.yaml
+    hpd schema lint schemas.yaml
+    hpd schema diff schemas.yaml edited.yaml
 
 Exit code: 0, or 2 for a file that is missing, unreadable or no schema. Warnings and differences are no error.
 """
@@ -15,12 +15,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple
-
-if not __package__:
-    # Started as a file: Python has put this folder on the path, the checkout around it is needed.
-    sys.path[0] = str(Path(__file__).resolve().parent.parent)
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -29,11 +24,11 @@ from rich.table import Table
 from pipelines.config.catalog_input import InputFormat
 from pipelines.config.importing.imported import Imported, choose, schema_text
 from pipelines.config.importing.kinds import GOLD, ImportWishes, is_gold, kind_names, read_imported
-from pipelines.config.lint import diff, lint, tokenizer_counts
-from pipelines.config.schema_file import TALLIED, describe_totals, dump_schemas, load_schemas, parse_schemas, tally
+from pipelines.config.lint import diff, lint
+from pipelines.config.schema_file import TALLIED, describe_totals, load_schemas, parse_schemas, tally
 from pipelines.config.yaml_files import parse_yaml
 from pipelines.errors import RunError, UsageError
-from pipelines.profiling.from_gold import exclusive_schemas, schemas_from_gold, shared_text, typed_from_gold
+from pipelines.profiling.from_gold import imported_gold
 from pipelines.quality.gold import read_gold
 from pipelines.shops.known import SOURCES
 from pipelines.store.folders import open_filesystem
@@ -115,9 +110,6 @@ def import_command(
     plain: Annotated[
         bool, typer.Option("--plain", help="Of gold files: texts alone, no types from the values.")
     ] = False,
-    require_values: Annotated[
-        bool, typer.Option("--require-values", help="Of gold files: leave out attributes that never have a value.")
-    ] = False,
     exclusive: Annotated[
         bool,
         typer.Option(
@@ -133,7 +125,6 @@ def import_command(
         is_of_gold = kind == GOLD or (kind is None and is_gold(source[0]))
         for option, is_given, is_for_gold in (
             ("--plain", plain, True),
-            ("--require-values", require_values, True),
             ("--exclusive", exclusive, True),
             ("--language", language is not None, False),
             ("--name", name is not None, False),
@@ -141,38 +132,16 @@ def import_command(
             if is_given and is_for_gold != is_of_gold:
                 raise UsageError(f"{option} is {'' if is_for_gold else 'not '}for gold files: leave it out")
         if is_of_gold:
-            wishes = _GoldWishes(plain, require_values, exclusive)
-            _import_gold(source, out, category or [], wishes, force=force)
+            products = [product for path in source for product in read_gold(path)]
+            imported = imported_gold(products, plain=plain, exclusive=exclusive)
+            if not imported.categories:
+                raise UsageError(f"{', '.join(source)}: no product has a label")
         else:
             imported = read_imported(source, kind, ImportWishes(language, name), SOURCES)
-            _write_imported(imported, out, category or [], force=force)
+        _write_imported(imported, out, category or [], force=force)
 
 
-class _GoldWishes(NamedTuple):
-    plain: bool
-    require_values: bool
-    exclusive: bool
-
-
-def _import_gold(paths: list[str], out: str, categories: list[str], wishes: _GoldWishes, *, force: bool) -> None:
-    products = [product for path in paths for product in read_gold(path)]
-    schemas = schemas_from_gold(products, require_values=wishes.require_values)
-    if not schemas:
-        raise UsageError(f"{', '.join(paths)}: no product has a label")
-    is_typed_exclusive = wishes.exclusive and not wishes.plain
-    imported = typed_from_gold(products, require_values=wishes.require_values, exclusive=is_typed_exclusive)
-    if not wishes.plain:
-        _write_imported(imported, out, categories, force=force, origin=f", from {len(products)} products")
-        return
-    if wishes.exclusive:
-        schemas = exclusive_schemas(schemas, shared_text(products))
-    kept = {category.name for category in choose(imported, categories).categories}
-    schemas = {each: schema for each, schema in schemas.items() if each in kept}
-    _write_new(out, dump_schemas(schemas), force)
-    _console().print(f"{out}: {describe_totals(schemas)}, from {len(products)} products")
-
-
-def _write_imported(imported: Imported, out: str, categories: list[str], *, force: bool, origin: str = "") -> None:
+def _write_imported(imported: Imported, out: str, categories: list[str], *, force: bool) -> None:
     imported = choose(imported, categories).finished()
     text = schema_text(imported, out)
     # Before it is written: what cannot be read leaves no file, and an older one as it is.
@@ -184,7 +153,7 @@ def _write_imported(imported: Imported, out: str, categories: list[str], *, forc
     console = _console()
     for note in imported.notes:
         console.print(f"note: {note}", style="yellow")
-    console.print(f"{out}: {describe_totals(schemas)}{origin or f', from {imported.source}'}")
+    console.print(f"{out}: {describe_totals(schemas)}, from {imported.source}")
     typed = Counter(attribute.type for attribute in imported.attributes.values())
     console.print(f"types: {', '.join(f'{count:,} {each}' for each, count in typed.most_common())}")
 
@@ -261,10 +230,6 @@ def _ask(
 @app.command("lint")
 def lint_command(
     file: Annotated[str, typer.Argument(help="Schema file.")],
-    model: Annotated[
-        str | None,
-        typer.Option(help="Count what prompts cost by this model's tokenizer, as in a job; else it is estimated."),
-    ] = None,
 ) -> None:
     """Load a schema file strictly, print what is in it and warn of what is probably not meant."""
     with _usage_errors():
@@ -277,7 +242,7 @@ def lint_command(
         for category, schema in schemas.items():
             table.add_row(category, *map(str, tally(schema)))
         console.print(table)
-        remarks = list(lint(schemas, tokenizer_counts(model) if model is not None else None))
+        remarks = list(lint(schemas))
         for remark in remarks:
             console.print(f"warning: {remark}", style="yellow")
         console.print(f"{file}: {describe_totals(schemas)}; {len(remarks)} warnings")
@@ -295,7 +260,3 @@ def diff_command(
         for change in changes:
             console.print(str(change))
         console.print(f"{len(changes)} differences" if changes else "no difference")
-
-
-if __name__ == "__main__":
-    app()

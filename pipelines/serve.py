@@ -1,8 +1,8 @@
 """Serves a model to clients of OpenAI's interface: a JSON schema and a text in, the filled-in JSON out.
 
-    python pipelines/serve.py --model smollm2
-    python pipelines/serve.py --model smollm2 --adapter adapters/smollm2-generalist --host 0.0.0.0 --port 8000
-    python pipelines/serve.py --model smollm2 --set engine.max_value_tokens=60 --max-open 1000
+    hpd serve --model smollm2
+    hpd serve --model smollm2 --adapter adapters/smollm2-generalist --host 0.0.0.0 --port 8000
+    hpd serve --model smollm2 --set engine.max_value_tokens=60 --max-open 1000
 
 Requests of all clients are decoded in the same steps. SIGTERM or Ctrl-C ends it: what it has taken is answered first.
 Exit code: 0 ended so, 1 the machine did not do, 2 usage (no such model, a port that is taken).
@@ -10,15 +10,9 @@ Exit code: 0 ended so, 1 the machine did not do, 2 usage (no such model, a port 
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from ipaddress import ip_address
-from pathlib import Path
 from typing import Annotated
-
-if not __package__:
-    # Started as a file: Python has put this folder on the path, the checkout around it is needed.
-    sys.path[0] = str(Path(__file__).resolve().parent.parent)
 
 import typer
 
@@ -115,7 +109,3 @@ def _is_here(host: str) -> bool:
         return ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
-
-
-if __name__ == "__main__":
-    app()

@@ -1,7 +1,7 @@
 """Tells how far a run is, from its output folder alone: no cluster is asked, the job need not be alive.
 
-    python pipelines/status.py s3://bucket/enriched/2026-11-21
-    python pipelines/status.py runs/demo --json
+    hpd status s3://bucket/enriched/2026-11-21
+    hpd status runs/demo --json
 
 Exit code: 0 finished or under way, 1 stopped (no driver holds the run, and it is not finished), 2 no such run.
 """
@@ -10,12 +10,7 @@ from __future__ import annotations
 
 import json
 import sys
-from pathlib import Path
 from typing import Annotated
-
-if not __package__:
-    # Started as a file: Python has put this folder on the path, the checkout around it is needed.
-    sys.path[0] = str(Path(__file__).resolve().parent.parent)
 
 import typer
 from rich.console import Console
@@ -43,7 +38,3 @@ def main(
     else:
         print_status(Console(), status)
     raise typer.Exit(EXIT_STOPPED if status.state == "stopped" else EXIT_CLEAN)
-
-
-if __name__ == "__main__":
-    app()

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+import yaml
 
 from adapters.recipe.invented_texts import continue_text, may_hold_anything
 from adapters.recipe.retold_texts import retell
@@ -27,7 +28,6 @@ from hpd_core.models.loading import load_tokenizer
 from hpd_core.training.examples import ExampleBuilder
 from pipelines.config.finetuning import FinetuneConfig
 from pipelines.config.loading import load_config
-from pipelines.config.schema_file import dump_schemas
 from pipelines.quality.scoring import fold, words_pattern
 from pipelines.training.labelled_products import Items, LabelledProduct, load_products
 
@@ -107,7 +107,8 @@ def main(
                 }
                 line = {"product_id": f"{epoch}-{number}", "category": name, "values": values, "input": record.fields}
                 file.write(json.dumps(line, ensure_ascii=False, default=dict) + "\n")
-    (out / "schemas.yaml").write_text(dump_schemas(schemas), encoding="utf-8")
+    plain = {name: each.model_dump(mode="json", exclude_defaults=True)["attributes"] for name, each in schemas.items()}
+    (out / "schemas.yaml").write_text(yaml.safe_dump({"categories": plain}, allow_unicode=True), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
-from pipelines.catalog.cells import not_utf8, shortened
+from pipelines.catalog.cells import shortened
 from pipelines.catalog.delimited import (
     DelimitedRecord,
     QuoteWatch,
@@ -28,22 +28,12 @@ from pipelines.catalog.text_files import (
     decoded,
     find_encoding,
     has_one_byte_letters,
-    is_marked,
     is_misread_utf8,
-    marked_bytes,
     open_unpacked,
-    readable,
     split_lines,
 )
 from pipelines.config.catalog_input import ReadOptions
 from pipelines.errors import UsageError
-
-_MANY = 20
-"""Minimum number of rows with invalid UTF-8, and none with valid non-ASCII text, that proves another encoding."""
-
-
-class NotUtf8Error(UsageError):
-    """A file in an encoding that it does not declare."""
 
 
 class CsvFile:
@@ -54,7 +44,7 @@ class CsvFile:
         self._num_short = 0
         with open_unpacked(filesystem, path, name) as file:
             head = file.read(HEAD_BYTES)
-            self.encoding, self._is_certain = find_encoding(head, reading.encoding)
+            self.encoding, self._is_named = find_encoding(head, reading.encoding), reading.encoding is not None
             sample, is_cut = _beginning(self._decoded(file, head))
         self.dialect = find_dialect(sample, reading.delimiter, reading.quote, reading.escape, is_cut=is_cut)
         self._finds_quote = reading.quote is None and not self.dialect.quote
@@ -63,7 +53,6 @@ class CsvFile:
         if header.cells is None:
             raise UsageError(f"{name}: its first line is no row of column names: {header.problem}")
         self.names = _names(header.cells)
-        self._check_names(self.names)
         if taken := HIDDEN & {*self.names}:
             raise UsageError(f"{name}: column {min(taken)!r} has a name that is ours; rename it")
         is_product = reading.format == "shopify" or (reading.format == "auto" and is_shopify(self.names))
@@ -79,13 +68,12 @@ class CsvFile:
         return {
             "format": self.format,
             "encoding": self.encoding,
-            "is_certain": self._is_certain,
             "dialect": [dialect.delimiter, dialect.quote, dialect.escape],
         }
 
     def write(self, target: Path) -> None:
         """Write all rows to `target`. Raise `UsageError` if the file is not what its beginning suggested."""
-        writer = RowWriter(target, self.names, self._hint)
+        writer = RowWriter(target, self.names)
         quotes = QuoteWatch(self.dialect)
         with open_unpacked(self._filesystem, self._path, self._name) as file:
             records = self._read(self._decoded(file))
@@ -98,7 +86,6 @@ class CsvFile:
                 write_products(records, self.names, writer)
             else:
                 self._write_rows(records, writer)
-        self._check_encoding(writer, 1)
         if doubt := quotes.doubt():
             raise UsageError(
                 f"{self._name}: whether quotes mean anything cannot be told: {doubt}. Set input.quote: '\"' to have "
@@ -117,9 +104,7 @@ class CsvFile:
             if record.cells is None:
                 writer.refuse(number, "broken_line", f"line {record.line}: {record.problem}", record.text)
             else:
-                writer.add(number, record.cells, record.text)
-            if number % 1024 == 0:
-                self._check_encoding(writer, _MANY)
+                writer.add(number, record.cells)
 
     def _without_header(self, record: DelimitedRecord) -> DelimitedRecord:
         """Return the record; mark it broken if it repeats the header."""
@@ -128,42 +113,8 @@ class CsvFile:
             return record
         return record._replace(cells=None, problem="the names of the columns stand here again")
 
-    def _check_encoding(self, writer: RowWriter, at_least: int) -> None:
-        if self._is_certain or writer.num_foreign or writer.num_undecoded < at_least:
-            return
-        raise NotUtf8Error(
-            f"{self._name} is not UTF-8: {writer.example}. Name what it is written in, as input.encoding: cp1252 "
-            "(Windows), or utf-8 to have such rows refused one by one"
-        )
-
-    def _check_names(self, cells: Sequence[str]) -> None:
-        """Raise `UsageError` if a column name holds undecodable bytes: columns are found by their exact names."""
-        marked = next((cell for cell in cells if is_marked(cell)), None)
-        if marked is None:
-            return
-        problem = f"{self._name}: the name of the column {readable(marked)!r}: {self._hint(marked)}"
-        error = UsageError if self._is_certain else NotUtf8Error
-        raise error(f"{problem}. What the file is written in is said by input.encoding")
-
-    def _hint(self, text: str) -> str:
-        """Return what is wrong with a cell or record that holds marked bytes."""
-        if self.encoding == "utf-8":
-            # A cell ends with a whole letter.
-            data = text.encode(errors="surrogateescape") + b"\n"
-            try:
-                data.decode()
-            except UnicodeDecodeError as error:
-                return not_utf8(data, error).replace("iconv -f WINDOWS-1252 -t UTF-8", "set input.encoding: cp1252")
-        return f"byte 0x{marked_bytes(text)[:1].hex()} is no text in {self.encoding}"
-
     def _decoded(self, file: BinaryIO, head: bytes = b"") -> Iterator[str]:
-        try:
-            yield from decoded(file, self.encoding, head)
-        except UnicodeError as error:  # no mark of byte order, where the encoding wants one
-            raise UsageError(
-                f"{self._name} is neither {self.encoding} (input.encoding) nor UTF-8: {error}. Name what it is written "
-                "in; without a byte order mark that is utf-16-le or utf-16-be, utf-32-le or utf-32-be"
-            ) from error
+        return decoded(file, self.encoding, self._name, head, is_named=self._is_named)
 
     def _read(self, chunks: Iterator[str]) -> Iterator[DelimitedRecord]:
         lines = split_lines(chunks)
@@ -246,8 +197,8 @@ def write_products(records: Iterable[DelimitedRecord], names: Sequence[str], wri
         if product:
             cells, more = _merged(product, names, is_list)
             text = "".join(row.text for row in product)
-            if cells[title].strip() or is_marked(text):
-                writer.add(product[0].number, cells, text, more)
+            if cells[title].strip():
+                writer.add(product[0].number, cells, more)
             else:
                 shown = shortened(cells[handle])
                 message = (

@@ -17,7 +17,6 @@ from typing import Any, NamedTuple
 
 from pipelines.catalog.cells import shortened
 from pipelines.catalog.rows import MAX_CHARS
-from pipelines.catalog.text_files import readable
 
 DELIMITERS = (",", ";", "\t", "|")
 _TOLD = re.compile(r"sep=(.)[\r\n]*", re.IGNORECASE)  # Excel's own first line
@@ -178,7 +177,7 @@ def _fitted(cells: list[str], width: int) -> tuple[list[str], str]:
         return [], ""
     if not any(cells[width:]) and len(cells) > width:
         return cells[:width], ""  # delimiters at the end of a line, as spreadsheets write them
-    more = f"; behind the last column stands {shortened(readable(cells[width]))!r}" if len(cells) > width else ""
+    more = f"; behind the last column stands {shortened(cells[width])!r}" if len(cells) > width else ""
     return cells, f"{len(cells):,} {'cell' if len(cells) == 1 else 'cells'} for {width:,} columns{more}"
 
 

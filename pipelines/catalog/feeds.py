@@ -77,7 +77,7 @@ class FeedFile:
         first = list(itertools.islice(items, _LOOKED_AT))
         names = list(dict.fromkeys(name for item in first for name, value in item.items() if isinstance(value, str)))
         names = [name for name in names if name not in HIDDEN]
-        writer = RowWriter(target, names, str)
+        writer = RowWriter(target, names)
         for number, item in enumerate(itertools.chain(first, items)):
             cells = [value if isinstance(value := item.get(name), str) else None for name in names]
             more = {name: value for name, value in item.items() if not isinstance(value, str) or name not in names}

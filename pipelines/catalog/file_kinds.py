@@ -6,9 +6,7 @@ import bz2
 import codecs
 import json
 import lzma
-import os
 import re
-import shlex
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -36,7 +34,7 @@ class FileKind:
     Attributes:
         what: name for a person, as used in a list.
         format: reader format; None if it is not read.
-        way_out: how to make it readable, as a template for `remedy`.
+        way_out: how to make it readable.
         is_data: whether it may hold rows; if so, leaving it out causes a warning.
         is_refused: whether it was surely meant to be read; if so, it is refused rather than left out.
     """
@@ -46,34 +44,6 @@ class FileKind:
     way_out: str = "store it as Parquet or JSON Lines"
     is_data: bool = True
     is_refused: bool = False
-
-    def remedy(self, name: str) -> str:
-        """Return how to make one file readable: a command can be run as written, and leaves nothing refused again.
-
-        Args:
-            name: name as the user wrote it.
-        """
-        note, local = "", name.removeprefix("file://")
-        if "FILE" in self.way_out and "://" in local:
-            note, local = "in a copy of it, which then replaces it: ", local.rpartition("/")[2]
-        folder = local.rpartition("/")[0] or "."
-        words = {"FILE": _shell_word(local), "FOLDER": _shell_word(folder)}
-        return note + re.sub("FILE|FOLDER", lambda match: words[match[0]], self.way_out)
-
-
-def _shell_word(name: str) -> str:
-    """Quote a name as one word of a shell command, whatever it holds."""
-    if name.startswith("-"):
-        name = f"./{name}"
-    if name.isprintable():
-        return shlex.quote(name)
-    plain = (chr(byte) if 32 <= byte < 127 and byte not in b"'\\" else f"\\x{byte:02x}" for byte in os.fsencode(name))
-    return f"$'{''.join(plain)}'"
-
-
-def sql_in_quotes(name: str) -> str:
-    """Escape a name for single quotes of SQL within double quotes of a shell."""
-    return re.sub(r'[\\"$`]', r"\\\g<0>", name.replace("'", "''"))
 
 
 PARQUET = FileKind("Parquet", "parquet")
@@ -159,7 +129,6 @@ class Compression:
 
     Attributes:
         endings: file endings that the tool uses to name its output.
-        options: options that make the tool replace the file by its output.
         is_read: whether compressed text can be read as a stream.
         begin: decompresses the first bytes, where that needs no library.
     """
@@ -169,7 +138,6 @@ class Compression:
     command: str
     endings: tuple[str, ...] = ()
     begin: Callable[[bytes], bytes] | None = None
-    options: str = ""
     is_read: bool = True
 
 
@@ -183,16 +151,11 @@ COMPRESSIONS = (
     Compression(
         "xz", b"\xfd7zXZ\0", "unxz", (".xz",), lambda head: lzma.LZMADecompressor().decompress(head, HEAD_BYTES)
     ),
-    Compression("zstd", b"\x28\xb5\x2f\xfd", "unzstd", (".zst",), options="--rm "),
-    Compression("lz4", b"\x04\x22\x4d\x18", "unlz4", (".lz4",), options="-m --rm "),
+    Compression("zstd", b"\x28\xb5\x2f\xfd", "unzstd", (".zst",)),
+    Compression("lz4", b"\x04\x22\x4d\x18", "unlz4", (".lz4",)),
     Compression("snappy", b"\xff\x06\0\0sNaPpY", "snzip -d", (".sz",), is_read=False),
     Compression("zip", b"PK\x03\x04", "unzip", is_read=False),
 )
-
-
-def in_place(command: str) -> str:
-    """Return a command that replaces a file by the output of `command`."""
-    return f"{command} > FILE.new && mv FILE.new FILE"
 
 
 def unpacked_name(name: str) -> str:
@@ -322,13 +285,8 @@ def _compressed(leaf: str, head: bytes, compression: Compression, promised: File
     if within.format in _READ_PACKED and compression.is_read:
         return FileKind(f"{compression.name} around {within.what}", _READ_PACKED[within.format])
     what = compression.name if within in (UNKNOWN, EMPTY) else f"{compression.name} around {within.what}"
-    if compression.name == "zip":
-        way_out = "unpack it: unzip FILE -d FOLDER && rm FILE"
-    elif leaf.endswith(compression.endings):
-        way_out = f"decompress it: {compression.command} {compression.options}FILE"
-    else:
-        way_out = "decompress it: " + in_place(f"{compression.command} < FILE")
     is_refused = within.format is not None or within.is_refused
+    way_out = f"unpack it ({compression.command})"
     return FileKind(what, way_out=way_out, is_data=within.is_data or not inner, is_refused=is_refused)
 
 
@@ -385,19 +343,18 @@ def _of_text(head: bytes) -> FileKind:
     if b"\n" not in text.rstrip() and b"\r" in text.rstrip() and is_json_object(text.split(b"\r", 1)[0]):
         return FileKind(
             "JSON Lines whose lines end with CR alone",
-            way_out="give it line feeds: " + in_place(r"tr '\r' '\n' < FILE"),
+            way_out=r"give it line feeds (tr '\r' '\n')",
             is_refused=True,
         )
     lines = text.split(b"\n")
     if len(head) >= HEAD_BYTES - len(codecs.BOM_UTF8):
         del lines[-1]  # goes on behind what is looked at
     if text.startswith(b"[") and not (lines and _is_json(lines[0]) and any(line.strip() for line in lines[1:])):
-        return FileKind("one JSON array, not an object a line", way_out="convert it: " + in_place("jq -c '.[]' FILE"))
+        return FileKind("one JSON array, not an object a line", way_out="convert it (jq -c '.[]')")
     if any(is_json_object(line) for line in lines) or (not lines and _LONG_LINE.match(text)):
         return JSONL
     if lines and lines[0].rstrip().endswith((b"{", b"[", b",", b":")):
-        way_out = "convert it: " + in_place("jq -c . FILE")
-        return FileKind("one JSON object over several lines, not one a line", way_out=way_out)
+        return FileKind("one JSON object over several lines, not one a line", way_out="convert it (jq -c .)")
     return TEXT
 
 
@@ -406,7 +363,7 @@ def kind_of_wide_text(head: bytes, encoding: str) -> FileKind:
     text = head.decode(encoding, "replace").lstrip("\ufeff \t\r\n")
     if text.startswith("<") and _GOOGLE.decode() in text:
         return FEED
-    way_out = "convert it: " + in_place(f"iconv -f {encoding} -t UTF-8 FILE")
+    way_out = f"convert it (iconv -f {encoding} -t UTF-8)"
     return FileKind(f"text in {encoding}, not UTF-8", way_out=way_out, is_refused=text.startswith(("{", "[")))
 
 

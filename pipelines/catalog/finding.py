@@ -21,7 +21,7 @@ from pipelines.catalog.file_kinds import (
     unpacked_name,
 )
 from pipelines.catalog.listing import LeftOutFile, LeftOutFiles, ListedPlace, list_places, shown_name
-from pipelines.catalog.table_formats import TablesAround
+from pipelines.catalog.table_formats import refuse_tables
 from pipelines.config.catalog_input import InputFormat
 from pipelines.errors import UsageError
 from pipelines.store.folders import map_requests, open_filesystem
@@ -56,9 +56,9 @@ def find_files(
     Raise `UsageError` for what cannot be listed or read, and for a path without readable files.
     """
     file_format: Literal["auto"] | FileFormat = "csv" if input_format == "shopify" else input_format
-    around = TablesAround()
-    listings = map_requests(lambda item: list_places(*item, anonymous, around), list(enumerate(paths)))
-    around.refuse()
+    listings = map_requests(lambda item: list_places(*item, anonymous), list(enumerate(paths)))
+    listed = [place for listing in listings for place in listing]
+    refuse_tables((place.filesystem, place.path) for place in listed if place.kind is None and not place.first)
     own = [f"{open_filesystem(output)[1]}/" for output in outputs]
     places, again = _each_once([place for listing in listings for place in _without_runs(listing, own)])
     with ThreadPoolExecutor(_THREADS) as pool:
@@ -169,7 +169,7 @@ def _check(place: ListedPlace, kind: FileKind) -> None:
     is_meant = kind.is_refused or place.how == "named" or is_matched
     shown = shown_name(place.name)
     if kind.format is None and is_meant:
-        way_out = kind.remedy(place.name)
+        way_out = kind.way_out
         if place.how != "named":
             way_out += ". If it is no part of the catalog, move it, or name the others by a glob"
         raise UsageError(f"{shown} cannot be read ({kind.what}): {way_out}")

@@ -14,8 +14,10 @@ from pipelines.catalog.text_files import parse_line
 from pipelines.config.catalog_input import InputConfig
 from pipelines.errors import UsageError
 
-_DUCKDB_READS = re.compile(r"\.(parquet|pq|csv|tsv|jsonl?|ndjson)(\.(gz|zst))?$", re.IGNORECASE)
 _HIVE_KEY = re.compile(r"/([^/=]+)=[^/]*(?=/)")
+
+WRITE_FOLDERS_IN = "write it into the files (DuckDB reads it with hive_partitioning = true)"
+"""What to do if a column exists only in the names of folders."""
 
 
 class _EveryCategory(dict[str, CategorySchema]):
@@ -36,16 +38,32 @@ class FirstRows:
         self.dead = DeadRows()
         self.ids: list[str] = []
         self._name, self._config = name, config
+        self._has_path: dict[str, bool] = {}
 
     def add(self, number: int, row: Mapping[str, Any] | RowRefusal) -> None:
         """Check a row, or count the reason why it could not be read."""
         self.num_rows += 1
+        if not isinstance(row, RowRefusal):
+            for path in self._config.columns:
+                column, steps = find_column(path, row) or (path, ())
+                if steps and row[column]:
+                    self._has_path[path] = self._has_path.get(path, False) or is_there(row, path)
         own = default_id(self._name, number)
         outcome = row if isinstance(row, RowRefusal) else to_record(row, own, self._config, _EVERY_CATEGORY)
         if isinstance(outcome, RowRefusal):
             self.dead.add(outcome, self._name, number)
         else:
             self.ids.append(outcome.id)
+
+    def check(self, names: Sequence[str] | None = None) -> None:
+        """Raise `UsageError` if a column's type or name makes all rows dead letters, or, given the file's columns, if a
+        path leads nowhere within one."""
+        if names is not None:
+            missing = [path for path, is_there in self._has_path.items() if not is_there]
+            require_columns(self._config, names, self._name, missing)
+        for code in ("wrong_type", "doubled_column"):
+            if self.num_rows and self.dead.rows[code] == self.num_rows:
+                raise UsageError(f"no row of {self._name} can be read: {self.dead.examples[code]}")
 
 
 class FirstLines:
@@ -108,27 +126,13 @@ def require_columns(config: InputConfig, existing: Sequence[str], name: str, mis
         if found is not None:
             raise UsageError(f"{setting} is not in {name}: {found[0]!r} is there, but never with that in it")
         if column in folder_keys(name):
-            raise UsageError(
-                f"{setting} is in no file, only in the names of folders ({name}): {write_folders_in(name)}"
-            )
+            raise UsageError(f"{setting} is in no file, only in the names of folders ({name}): {WRITE_FOLDERS_IN}")
         raise UsageError(f"{setting} is not in {name}; its columns: {', '.join(existing) or 'none'}")
 
 
 def folder_keys(name: str) -> list[str]:
     """Return the columns in the names of a file's folders: `category` in `category=Shoes/part-0.parquet`."""
     return _HIVE_KEY.findall(f"/{name}")
-
-
-def write_folders_in(name: str) -> str:
-    """Return what to do if a column exists only in the folder names of files like this one."""
-    ending = _DUCKDB_READS.search(name)
-    if ending is None:
-        return "write it into the files"
-    reader = {"c": "csv", "t": "csv", "p": "parquet"}.get(ending[1][0].lower(), "json")
-    return (
-        f'write it into the files, as python -c "import duckdb; duckdb.sql(\\"COPY (FROM read_{reader}('
-        f"'FOLDER/**/*{ending[0]}', hive_partitioning = true)) TO 'catalog.parquet'\\\")\" does"
-    )
 
 
 def leads_nowhere(path: str, names: Sequence[str], facts: Mapping[str, Any]) -> bool:

@@ -21,7 +21,7 @@ from pipelines.catalog.cells import JsonNumber
 from pipelines.catalog.parquet_rows import open_rows, to_rows
 from pipelines.catalog.paths import find_column
 from pipelines.catalog.rows import RowRefusal
-from pipelines.catalog.text_files import is_marked, parse_line, readable
+from pipelines.catalog.text_files import parse_line
 
 ROW, PROBLEM, TEXT, MORE = "_hpd_row", "_hpd_problem", "_hpd_text", "_hpd_more"
 _TYPES = {ROW: pa.int64(), PROBLEM: pa.string(), TEXT: pa.string(), MORE: pa.string()}
@@ -36,16 +36,10 @@ _MAX_PATHS = 10_000
 class RowWriter:
     """Writer of rows in row groups. The file is complete once `close` has returned."""
 
-    def __init__(
-        self,
-        path: Path,
-        names: Sequence[str],
-        hint: Callable[[str], str],
-    ) -> None:
-        """Create the file. `names`: column names, in order; `hint`: what to say of text with undecodable bytes."""
-        self.num_rows = self.num_refused = self.num_undecoded = self.num_foreign = 0
-        self.example = ""
-        self._names, self._hint = list(names), hint
+    def __init__(self, path: Path, names: Sequence[str]) -> None:
+        """Create the file. `names`: column names, in order."""
+        self.num_rows = self.num_refused = 0
+        self._names = list(names)
         self._more: dict[str, None] = {}
         self._paths: dict[str, None] = {}
         fields = [pa.field(name, pa.string()) for name in names]
@@ -63,18 +57,10 @@ class RowWriter:
         self._hidden: list[tuple[str | None, str | None, str | None]] = []
         self._num_chars = 0
 
-    def add(
-        self, number: int, cells: Sequence[str | None], text: str = "", more: Mapping[str, Any] | None = None
-    ) -> None:
-        """Add a row. `text`: the row as written in the file; if it holds marked bytes, the row is refused."""
-        if not text.isascii():
-            if is_marked(text):
-                self._refuse_undecoded(number, cells, text)
-                return
-            self.num_foreign += 1
+    def add(self, number: int, cells: Sequence[str | None], more: Mapping[str, Any] | None = None) -> None:
+        """Add a row."""
         rest = json.dumps(more, ensure_ascii=False) if more else None
-        size = len(text) or sum(len(cell) for cell in cells if cell) + len(rest or "")
-        self._append(number, cells, None, None, rest, size)
+        self._append(number, cells, None, None, rest, sum(len(cell) for cell in cells if cell) + len(rest or ""))
         for name, value in (more or {}).items():
             self._more[name] = None
             self._see(name, value)
@@ -101,16 +87,7 @@ class RowWriter:
         """Add a refused row."""
         self.num_refused += 1
         nothing = [None] * len(self._names)
-        self._append(number, nothing, json.dumps([code, message]), readable(text), None, len(text))
-
-    def _refuse_undecoded(self, number: int, cells: Sequence[str | None], text: str) -> None:
-        self.num_undecoded += 1
-        marked = next(
-            ((name, cell) for name, cell in zip(self._names, cells, strict=True) if cell and is_marked(cell)), None
-        )
-        message = self._hint(text) if marked is None else f"column {marked[0]!r}: {self._hint(marked[1])}"
-        self.example = self.example or f"row {number}: {message}: {readable(text.strip())[:80]}"
-        self.refuse(number, "unreadable", message, text)
+        self._append(number, nothing, json.dumps([code, message]), text, None, len(text))
 
     def _append(
         self,

@@ -38,7 +38,7 @@ from pipelines.store.ledger import INPUT_FOLDER
 STAGED = "staged"
 """Format name of staged files for the readers."""
 
-_VERSION = 8
+_VERSION = 9
 _CHUNK = 2**22
 _KEPT_SECONDS = 14 * 24 * 3600
 _HALF_WRITTEN_SECONDS = 24 * 3600
@@ -245,7 +245,7 @@ class PackedLines:
 
     def write(self, target: Path) -> None:
         """Write all rows to `target`. Raise `UsageError` if it is damaged, or none of its first lines is an object."""
-        writer, first_problem = RowWriter(target, (), str), ""
+        writer, first_problem = RowWriter(target, ()), ""
         with open_unpacked(self._filesystem, self._path, self._name) as file:
             for number, line in enumerate(_lines(file)):
                 if not line.strip():

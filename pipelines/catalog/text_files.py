@@ -27,7 +27,7 @@ from typing import Any, BinaryIO, cast
 
 import pyarrow as pa
 
-from pipelines.catalog.cells import CellError, JsonNumber, described, kind_of, not_utf8, shortened, wide_encoding
+from pipelines.catalog.cells import CellError, JsonNumber, described, kind_of, not_utf8
 from pipelines.catalog.file_kinds import text_encoding
 from pipelines.errors import UsageError
 
@@ -39,9 +39,6 @@ MAX_LINE = 2**22
 """Maximum characters of a line; a longer line is cut, and no reader accepts the rest."""
 
 _CHUNK = 2**20
-_MARKS = re.compile("[\udc00-\udcff]+")
-_MARK = 0xDC00
-_ERRORS = "hpd-mark"
 _PACKED = (
     (b"\x1f\x8b", lambda file: gzip.GzipFile(fileobj=file)),
     (b"BZh", bz2.BZ2File),
@@ -49,15 +46,6 @@ _PACKED = (
     (b"\x28\xb5\x2f\xfd", lambda file: pa.CompressedInputStream(pa.PythonFile(file, mode="r"), "zstd")),
     (b"\x04\x22\x4d\x18", lambda file: pa.CompressedInputStream(pa.PythonFile(file, mode="r"), "lz4")),
 )
-
-
-def _mark(error: UnicodeError) -> tuple[str, int]:
-    if not isinstance(error, UnicodeDecodeError):
-        raise error
-    return "".join(chr(_MARK + byte) for byte in error.object[error.start : error.end]), error.end
-
-
-codecs.register_error(_ERRORS, _mark)
 
 
 @contextmanager
@@ -80,26 +68,43 @@ def open_unpacked(filesystem: Any, path: str, name: str) -> Iterator[BinaryIO]:
             raise
 
 
-def find_encoding(head: bytes, named: str | None) -> tuple[str, bool]:
-    """Return a text's encoding, and whether it is certain (detected or named). The fallback is UTF-8."""
+class NotUtf8Error(UsageError):
+    """A file in an encoding that it does not declare."""
+
+
+def find_encoding(head: bytes, named: str | None) -> str:
+    """Return a text's encoding: what its first bytes say, else the named one, else UTF-8."""
     found = text_encoding(head)
     if found is None and named is not None and _is_utf8(head, named):
         found = "utf-8"
-    if found is not None:
-        return found, True
-    return (named or "utf-8"), named is not None
+    return found or named or "utf-8"
 
 
-def decoded(file: BinaryIO, encoding: str, head: bytes = b"") -> Iterator[str]:
-    """Yield the text in chunks, without a byte order mark; undecodable bytes are marked. `head`: bytes read before."""
-    decoder = codecs.getincrementaldecoder(encoding)(_ERRORS)
-    is_first = True
-    while data := head or bytes(file.read(_CHUNK)):
-        text, head = decoder.decode(data), b""
-        if is_first and text:
-            text, is_first = text.removeprefix("\ufeff"), False
-        yield text
-    yield decoder.decode(b"", final=True)
+def decoded(file: BinaryIO, encoding: str, name: str, head: bytes = b"", *, is_named: bool = True) -> Iterator[str]:
+    """Yield the text in chunks, without a byte order mark. `head`: bytes read before.
+
+    Raises `UsageError` with the line of a byte that is no text in this encoding; `NotUtf8Error` unless it was named.
+    """
+    decoder = codecs.getincrementaldecoder(encoding)()
+    is_first, line = True, 1
+    try:
+        while data := head or bytes(file.read(_CHUNK)):
+            text, head = decoder.decode(data), b""
+            line += text.count("\n")
+            if is_first and text:
+                text, is_first = text.removeprefix("\ufeff"), False
+            yield text
+        yield decoder.decode(b"", final=True)
+    except UnicodeError as error:
+        why = str(error)
+        if isinstance(error, UnicodeDecodeError):
+            line += error.object[: error.start].decode(encoding, "replace").count("\n")
+            shown = error.object[max(0, error.start - 20) : error.end + 20]
+            why = f"byte 0x{error.object[error.start]:02x} is no text in it: {shown!r}"
+        raise (UsageError if is_named else NotUtf8Error)(
+            f"{name}, line {line:,}: the file is not {encoding}: {why}. A file is read in one encoding: name it, as "
+            "input.encoding: cp1252 (Windows) or utf-16-le, or write the file as UTF-8"
+        ) from error
 
 
 def split_lines(chunks: Iterator[str]) -> Iterator[str]:
@@ -118,33 +123,9 @@ def split_lines(chunks: Iterator[str]) -> Iterator[str]:
     yield from io.StringIO(rest, newline="")
 
 
-def is_marked(text: str) -> bool:
-    """Return whether bytes of the text could not be decoded."""
-    return not text.isascii() and _MARKS.search(text) is not None
-
-
-def marked_bytes(text: str) -> bytes:
-    """Return the first run of bytes that could not be decoded."""
-    found = _MARKS.search(text)
-    return bytes(ord(each) - _MARK for each in found[0]) if found else b""
-
-
-def readable(text: str) -> str:
-    """Return the text in a form that a file can hold, with marked bytes as escapes."""
-    return _MARKS.sub(lambda found: "".join(f"\\x{ord(each) - _MARK:02x}" for each in found[0]), text)
-
-
 logger = logging.getLogger(__name__)
 
 _BYTE_ORDER_MARK = "\ufeff"
-_BLANK = " \t\r\n"
-_MISSING = {
-    "Expecting ',' delimiter": "a comma or a closing bracket is missing",
-    "Expecting ':' delimiter": "a colon is missing",
-    "Expecting value": "a value is missing",
-    "Expecting property name enclosed in double quotes": 'a key in " is missing',
-}
-_WORD = re.compile(r"[A-Za-z_]\w*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +144,9 @@ def parse_line(line: bytes) -> ParsedLine:
     except UnicodeDecodeError as error:
         return ParsedLine(None, not_utf8(line, error))
     except json.JSONDecodeError as error:
-        return ParsedLine(None, f"not JSON: {_diagnosis(text, error)}")
+        is_cut = error.msg.startswith("Unterminated string") or not text[error.pos :].strip()
+        problem = "it is cut off: its end is missing" if is_cut else f"{error.msg} at character {error.pos}"
+        return ParsedLine(None, f"not JSON: {problem}")
     except RecursionError:
         return ParsedLine(None, "not readable: nested too deeply")
     except MemoryError:
@@ -173,7 +156,7 @@ def parse_line(line: bytes) -> ParsedLine:
         logger.exception("a line could not be parsed")
         return ParsedLine(None, f"not readable: {described(error)}")
     if not isinstance(row, dict):
-        return ParsedLine(None, f"a JSON object is needed, not {kind_of(row)}{_array_hint(text)}")
+        return ParsedLine(None, f"a JSON object is needed, not {kind_of(row)}")
     return ParsedLine(row)
 
 
@@ -198,53 +181,9 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 _DECODER = json.JSONDecoder(object_pairs_hook=_object, parse_int=JsonNumber, parse_float=JsonNumber)
 
 
-def _diagnosis(text: str, error: json.JSONDecodeError) -> str:
-    """Return what is wrong, in plain words, and where."""
-    place = f"at character {error.pos}"
-    rest, before = text[error.pos :].lstrip(_BLANK + _BYTE_ORDER_MARK), text[: error.pos].rstrip()
-    if not text.strip("\0" + _BLANK + _BYTE_ORDER_MARK):
-        return "nothing but NUL bytes; the file is damaged" if "\0" in text else "nothing stands in the line"
-    if text.count("\0") * 4 >= len(text):
-        return f"it holds NUL bytes {place}; it looks like {wide_encoding(text.encode())}"
-    if text.lstrip().startswith(("//", "/*", "#")):
-        return "a comment; JSON has none, leave the line out"
-    if text.strip() in ("{", "}", "},", "[", "]", "[{", "}]"):
-        return f"{text.strip()} alone; one whole object a line is needed"
-    if error.msg == "Extra data":
-        return _extra(rest, place)
-    if error.msg.startswith("Unterminated string") or not rest:
-        return f"it is cut off after {len(text.rstrip()):,} characters: its end is missing"
-    if error.msg.startswith("Invalid control character"):
-        return f"a control character (U+{ord(text[error.pos]):04X}) stands in a text {place}; write it as an escape"
-    if error.msg.startswith("Invalid \\"):
-        return f"a backslash {place} begins no escape; write it twice"
-    if rest[0] in "}]" and before.endswith(","):
-        return f"a comma at character {len(before) - 1} has nothing behind it"
-    if rest[0] == "," and rest[1:].lstrip(_BLANK)[:1] in ("}", "]"):
-        return f"a comma {place} has nothing behind it"
-    if rest[0] in "'‘’“”«»":
-        return f'the quote {rest[0]} {place}; JSON wants "'
-    if word := _WORD.match(rest):
-        return f'{shortened(word[0])} {place} is no JSON; texts stand in ", and there are true, false and null'
-    return f"{_MISSING.get(error.msg, error.msg)} {place}, where {shortened(rest)!r} stands"
-
-
-def _extra(rest: str, place: str) -> str:
-    """Return what is wrong with `rest`, which follows the first value of the line."""
-    if rest.startswith(":"):
-        return "a part of an object that goes over several lines; one whole object a line is needed"
-    if rest.startswith("{"):
-        return f"a second object {place}; one a line is needed"
-    if rest.strip(_BLANK) in (",", "]", ",]"):
-        return f"{rest.strip()} behind the object; JSON Lines has neither commas nor brackets between objects"
-    return f"{shortened(rest.rstrip(_BLANK))!r} stands behind the end {place}"
-
-
-def _array_hint(text: str) -> str:
-    return "; write its objects a line each" if text.lstrip().startswith("[") else ""
-
-
 _EUROPEAN = re.compile("[\0-\u017f\u2000-\u22ff]*")
+
+
 # É® in NESCAFÉ®, read as UTF-8, is one letter that hardly any text has: such letters are no sign of UTF-8.
 _LETTERS = re.compile("[\x80-\u017f\u0370-\u052f\u05d0-\u05ea\u0620-\u064a\u0900-\U0010ffff]")
 # Where a letter takes two bytes, as in GBK, those of many are a letter of two bytes in UTF-8, too.

@@ -87,7 +87,7 @@ class Workbook:
             names = [_text(cell).strip() or f"column {number}" for number, cell in enumerate(header, 1)]
             if taken := HIDDEN & {*names}:
                 raise UsageError(f"{self._name}: column {min(taken)!r} has a name that is ours; rename it")
-            writer = RowWriter(target, names, str)
+            writer = RowWriter(target, names)
             dates, texts = Counter[str](), set[str]()
             for number, row in enumerate(rows):
                 # Whole numbers of so many digits are rounded: a record that has its id there is refused.

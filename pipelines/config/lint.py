@@ -10,24 +10,19 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from hpd_core import Attribute, CategorySchema, HPDError, Member, Unit
+from hpd_core import Attribute, CategorySchema, Member, Unit
 from hpd_core.text import absence
 from hpd_core.text.near_names import NearNames, difference, fold_name, fold_spelling, is_blank, unseen
-from hpd_core.text.template import PromptTemplate, render_attribute
 from hpd_core.types import is_encodable
 from pipelines.config.spots import Remark
-from pipelines.errors import UsageError
 from pipelines.normalising.units import is_known, meanings_of, same_kind, wanted_unit
 
 _MAX_ATTRIBUTES = 64  # what the engine is tested with
 _MAX_DESCRIPTION = 500  # letters
 
 
-def lint(schemas: Mapping[str, CategorySchema], count_tokens: CountTokens | None = None) -> Iterator[Remark]:
-    """Yield remarks on what is allowed in `schemas` but probably not meant.
-
-    `count_tokens`: token counter of a model, for the costs of prompts; without it they are estimated.
-    """
+def lint(schemas: Mapping[str, CategorySchema]) -> Iterator[Remark]:
+    """Yield remarks on what is allowed in `schemas` but probably not meant."""
     for category, earlier in alike(schemas, fold_name):
         yield Remark(category, None, f"almost the same name as category {beside(earlier, category)}")
     yield from _aliases(schemas)
@@ -53,7 +48,6 @@ def lint(schemas: Mapping[str, CategorySchema], count_tokens: CountTokens | None
         if len(categories) > 1:
             described = ", ".join(f"{kind} in {category}" for kind, category in categories.items())
             yield Remark(next(iter(categories.values())), name, f"of different types: {described}")
-    yield from prompt_costs(schemas, count_tokens)
 
 
 def _sharing(schemas: Mapping[str, CategorySchema]) -> Iterator[Remark]:
@@ -92,69 +86,6 @@ def _lint_attribute(attribute: Attribute) -> Iterator[str]:
     if attribute.max_value_tokens == 1:
         yield "max_value_tokens is 1: most values have more tokens, and are cut"
     yield from lint_values(attribute)
-
-
-CountTokens = Callable[[str], int]
-"""Function that counts the tokens of a text."""
-
-_LETTERS_PER_TOKEN = 4
-_TELL_FROM = 500  # tokens
-_MAX_TOLD = 10
-_MAX_LISTED = PromptTemplate().max_listed_values
-
-
-def prompt_costs(
-    schemas: Mapping[str, CategorySchema],
-    count_tokens: CountTokens | None = None,
-) -> Iterator[Remark]:
-    """Yield remarks on the categories whose listed values take the most tokens, largest first.
-
-    `count_tokens`: token counter of a model; without it tokens are estimated from letters. Vocabularies that are
-    too long to be listed cost nothing.
-    """
-    costs: dict[Attribute, int] = {}
-    found: list[tuple[str, dict[str, int]]] = []
-    for category, schema in schemas.items():
-        listed = [each for each in schema.attributes if each.values and len(each.values) <= _MAX_LISTED]
-        for attribute in listed:
-            if attribute not in costs:
-                costs[attribute] = _cost(attribute, count_tokens)
-        found.append((category, {attribute.name: costs[attribute] for attribute in listed}))
-    found = sorted((each for each in found if _total(each) >= _TELL_FROM), key=_total, reverse=True)
-    about = "" if count_tokens is not None else "about "
-    for number, (category, tokens) in enumerate(found[:_MAX_TOLD], start=1):
-        largest = max(tokens, key=lambda name: tokens[name])
-        part = f", {tokens[largest]:,} of them {largest!r}" if len(tokens) > 1 else ""
-        more = len(found) - number if number == _MAX_TOLD else 0
-        yield Remark(
-            category,
-            None,
-            f"the values listed take {about}{sum(tokens.values()):,} tokens of its prompt{part}; with a lower "
-            "engine.prompt.max_listed_values fewer are listed, and answers are among them all the same"
-            + (f" ({more:,} more categories have at least {_TELL_FROM})" if more else ""),
-        )
-
-
-def _total(found: tuple[str, Mapping[str, int]]) -> int:
-    return sum(found[1].values())
-
-
-def _cost(attribute: Attribute, count_tokens: CountTokens | None) -> int:
-    text = render_attribute(attribute)
-    return count_tokens(text) if count_tokens is not None else len(text) // _LETTERS_PER_TOKEN
-
-
-def tokenizer_counts(model: str) -> CountTokens:
-    """Return a token counter of a model, named as for `Engine.from_pretrained`. Raises `UsageError`."""
-    # Both import torch, which takes seconds.
-    from hpd_core.config import EngineConfig
-    from hpd_core.models.loading import load_tokenizer
-
-    try:
-        tokenizer = load_tokenizer(model, EngineConfig())
-    except HPDError as error:
-        raise UsageError(f"--model: {error}") from error
-    return lambda text: len(tokenizer(text, add_special_tokens=False)["input_ids"])
 
 
 _MAX_SHOWN = 20  # members of a vocabulary
@@ -227,6 +158,7 @@ def _show(setting: Any) -> str:
     return str(setting)
 
 
+_LETTERS_PER_TOKEN = 4
 _MAX_VALUE_TOKENS = 30  # as engine.max_value_tokens where nobody says otherwise
 _TRUTH = ({"yes", "no"}, {"true", "false"})
 

@@ -2,31 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
-
-import pyarrow as pa
 
 from hpd_core import CategorySchema
 from pipelines.errors import UsageError
 from pipelines.exporting.answers import (
     NOT_NORMALISED,
     NOT_STATED,
+    Answers,
     ExportAcceptance,
+    ExportedProduct,
     LeftOutAnswers,
-    ShardAnswers,
     asked_schemas,
-    open_spool,
-    products_of,
-    read_shards,
+    opened_answers,
 )
-from pipelines.exporting.outputs import DEFAULT_FOLDER, EarlierExports, Outputs, check_destination
+from pipelines.exporting.outputs import DEFAULT_FOLDER, Outputs, check_destination
 from pipelines.exporting.shop_export import ShopExport
 from pipelines.exporting.targets import Shop, ShopWishes
 from pipelines.exporting.wide_columns import wide_columns
-from pipelines.exporting.writers import STEM, WIDE_KINDS, Style, WideFiles, wide_tables
+from pipelines.exporting.writers import STEM, WIDE_KINDS, Style, wide_tables
 from pipelines.job.run import Run
 from pipelines.job.source_texts import Wanted, read_texts
 from pipelines.reporting import formats
@@ -45,8 +43,7 @@ class ExportWishes:
         out: file or folder to write to; None for `DEFAULT_FOLDER` in the run's.
         takes_raw, min_logprob, min_confidence, takes_review: as in `ExportAcceptance`.
         takes_ids: whether a wide table has the vocabulary's ids instead of labels.
-        rows_per_file: most rows of a file; None for one file.
-        forces: whether any existing file is replaced, whoever wrote it.
+        forces: whether an existing file is replaced.
     """
 
     kind: str
@@ -56,7 +53,6 @@ class ExportWishes:
     min_confidence: float | None = None
     takes_review: bool = False
     takes_ids: bool = False
-    rows_per_file: int | None = None
     forces: bool = False
     style: Style = field(default_factory=Style)
     shop: ShopWishes = field(default_factory=ShopWishes)
@@ -115,30 +111,19 @@ def export_run(uri: str, wishes: ExportWishes, shops: Mapping[str, Shop]) -> Exp
     result = Exported(wishes.kind, side.uri, num_dead_letters=side.totals.dead_letters, is_decided=is_decided)
     result.notes.extend([*side.notes(), *left_out_note(side.reviews.left_out, side.uri)])
     acceptance = ExportAcceptance(
-        schemas,
-        takes_raw=wishes.takes_raw,
-        min_logprob=wishes.min_logprob,
-        min_confidence=wishes.min_confidence,
-        takes_review=wishes.takes_review,
-        has_decided=is_decided,
+        wishes.takes_raw, wishes.min_logprob, wishes.min_confidence, wishes.takes_review, is_decided
     )
-    whole_lists = shop is not None
-    shards = _counted(read_shards(side, acceptance, result.left_out, needs_whole_lists=whole_lists), result)
-    earlier = EarlierExports(side.folder, wishes.forces)
-    try:
+    with opened_answers(side, acceptance, result.left_out) as answers:
+        if shop is not None:
+            answers.leave_out_parts()
+        result.num_products, result.num_values = answers.count()
         if shop is None:
-            _export_wide(side, schemas, shards, wishes, earlier, result)
+            _export_wide(side, schemas, answers, wishes, result)
         else:
             out = wishes.out or f"{side.uri}/{DEFAULT_FOLDER}"
-            export = ShopExport(
-                side, schemas, shop, wishes.shop, out, earlier, result.left_out, result.files, result.notes
-            )
-            with open_spool() as spool:
-                export.write(spool, products_of(shards))
-    finally:
-        # Also after an error, for the files that were written.
-        if note := earlier.keep(result.files):
-            result.notes.append(note)
+            ShopExport(
+                side, schemas, shop, wishes.shop, out, wishes.forces, result.left_out, result.files, result.notes
+            ).write(answers)
     return result
 
 
@@ -152,60 +137,49 @@ def _check_options(wishes: ExportWishes, shops: Mapping[str, Shop]) -> None:
         ("--columns", shop.columns, shops),
         ("--overwrite", shop.overwrites, shops),
         ("--ids", wishes.takes_ids, WIDE_KINDS),
-        ("--partition-rows", wishes.rows_per_file, WIDE_KINDS),
         ("--separator", style.separator != plain.separator, _SPREADSHEETS),
         ("--guard-formulas", style.guards_formulas, _SPREADSHEETS),
         ("--identifier", shop.identifier != ShopWishes().identifier, ()),
-        ("--locale", shop.locale, ()),
-        ("--channel", shop.channel, ()),
     ):
         takers = list(kinds) or [name for name, each in shops.items() if option in each.options]
         if is_given and wishes.kind not in takers:
             raise UsageError(f"{option} is for {', '.join(takers)}, not for {wishes.kind}")
 
 
-def _counted(shards: Iterable[ShardAnswers], result: Exported) -> Iterator[ShardAnswers]:
-    for shard in shards:
-        result.num_products += shard.products.num_rows
-        result.num_values += shard.answers.num_rows
-        yield shard
-
-
 def _export_wide(
     side: Run,
     schemas: Mapping[str, CategorySchema],
-    shards: Iterable[ShardAnswers],
+    answers: Answers,
     wishes: ExportWishes,
-    earlier: EarlierExports,
     result: Exported,
 ) -> None:
     kind = WIDE_KINDS[wishes.kind]
-    rows_per_file = wishes.rows_per_file
-    if kind.max_rows is not None and min(side.totals.products, rows_per_file or side.totals.products) > kind.max_rows:
-        rows_per_file = kind.max_rows
-        result.notes.append(f"A sheet holds {kind.max_rows:,} rows: the products are in several workbooks.")
+    if kind.max_rows is not None and result.num_products > kind.max_rows:
+        raise UsageError(
+            f"{result.num_products:,} products, and a sheet of Excel has {kind.max_rows:,} rows: export csv"
+        )
     outputs = Outputs.of(wishes.out or f"{side.uri}/{DEFAULT_FOLDER}", kind.suffix)
-
-    def is_written(name: str) -> bool:
-        return outputs.is_name(STEM, kind.suffix, name)
-
-    check_destination(side, None, outputs, is_written)
-    earlier.check(outputs, is_written)
-    raw, text = wishes.takes_raw, kind.only_text
-    columns = wide_columns(schemas, only_text=text, takes_raw=raw, for_readers=kind.for_readers)
-    files = WideFiles(outputs, kind, columns, wishes.style, result.left_out, rows_per_file)
-    names = files.write(
-        wide_tables(shards, columns, result.left_out, partial(_titles, side), wishes.takes_ids, kind.max_digits)
+    name = outputs.file or f"{STEM}{kind.suffix}"
+    check_destination(side, None, outputs, [name], wishes.forces)
+    columns = wide_columns(schemas, only_text=kind.only_text, takes_raw=wishes.takes_raw, for_readers=kind.for_readers)
+    tables = wide_tables(
+        answers.products(), columns, result.left_out, partial(_titles, side), wishes.takes_ids, kind.max_digits
     )
-    result.files.extend(outputs.describe(name) for name in names)
+    with outputs.writing(name) as path, closing(kind.open(path, columns, wishes.style, result.left_out)) as writer:
+        for table in tables:
+            writer.write(table)
+    result.files.append(outputs.describe(name))
 
 
-def _titles(side: Run, products: pa.Table) -> list[str | None]:
+def _titles(side: Run, products: Sequence[ExportedProduct]) -> list[str | None]:
     """Return the first text of each product, read again from the catalog; None if it is gone or has changed."""
-    rows = products.select(["source_file", "source_row", "category", "input_hash"]).to_pylist()
-    wanted = [Wanted(**row) for row in rows if row["input_hash"] is not None]
+    wanted = [
+        Wanted(each.source_file, each.source_row, each.category, each.input_hash)
+        for each in products
+        if each.input_hash
+    ]
     texts, _ = read_texts(side.plan, side.input_settings, wanted)
-    found = (texts.get((row["source_file"], row["source_row"]), {}) for row in rows)
+    found = (texts.get((each.source_file, each.source_row), {}) for each in products)
     return [next((text.text for text in fields.values()), None) for fields in found]
 
 

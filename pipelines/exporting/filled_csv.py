@@ -113,7 +113,7 @@ class DelimitedOriginal:
         rows = _FilledRows(self, columns, products, filler, overwrites)
         with self._opened() as source, open(path, "wb") as out:
             out.write(bom)
-            lines = split_lines(decoded(cast(BinaryIO, source), self.encoding))
+            lines = split_lines(decoded(cast(BinaryIO, source), self.encoding, self.name))
             try:
                 for before, record, text in rows.texts(lines):
                     in_front, as_it_stood = _encoded(before, codec), _encoded(record.text, codec)

@@ -16,10 +16,10 @@ from hpd_core import CategorySchema
 from pipelines.catalog.staging import hash_content, measure
 from pipelines.config.catalog_input import InputConfig
 from pipelines.errors import UsageError
-from pipelines.exporting.answers import ExportedProduct, LeftOutAnswers, Spool
+from pipelines.exporting.answers import Answers, ExportedProduct, LeftOutAnswers
 from pipelines.exporting.details import Detail, write_details
 from pipelines.exporting.filled_csv import DelimitedOriginal
-from pipelines.exporting.outputs import EarlierExports, Outputs, check_destination
+from pipelines.exporting.outputs import Outputs, check_destination
 from pipelines.exporting.targets import (
     Filler,
     NewFile,
@@ -47,12 +47,12 @@ class ShopExport:
     shop: Shop
     wishes: ShopWishes
     out: str
-    earlier: EarlierExports
+    forces: bool
     left_out: LeftOutAnswers
     files: list[str]
     notes: list[str]
 
-    def write(self, spool: Spool, products: Iterable[ExportedProduct]) -> None:
+    def write(self, answers: Answers) -> None:
         """Write a file for each input file of the kind; a new file if there is none.
 
         Raises `UsageError` if there is no file to fill in and none can be made, or one is not the run's.
@@ -60,21 +60,20 @@ class ShopExport:
         check_mapping(self.wishes.columns, all_attributes(self.schemas))
         originals = dict(self._originals())
         if not originals and self.shop.new_file is not None:
-            self._write_new(self.shop.new_file, products)
+            self._write_new(self.shop.new_file, answers.products())
             return
         if others := [file.name for file in self.side.plan.files if file.name not in originals]:
             raise UsageError(
                 f"{self.shop.name} fills in {next(iter(originals))}, and {others[0]} is no such file: their "
                 "products would be lost; run on each by itself"
             )
-        spool.add(products)
         names = file_names(originals)
         outputs = Outputs.of(self.out, _suffix(next(iter(names.values()))))
         if outputs.file is not None and len(names) > 1:
             raise UsageError(f"--out {self.out}: {len(names)} files are filled in, and this names one; name a folder")
         self._check_destination(outputs, tuple(names.values()))
         for planned, original in originals.items():
-            self._fill(planned, original, names[planned], spool)
+            self._fill(planned, original, names[planned], answers)
 
     def _originals(self) -> Iterator[tuple[str, Original]]:
         """Yield the files to fill in, with the names that the run has for them."""
@@ -99,17 +98,16 @@ class ShopExport:
 
     def _check_destination(self, outputs: Outputs, names: Collection[str]) -> None:
         written = names if outputs.file is None else (outputs.file,)
-        check_destination(self.side, self.wishes.original, outputs, written.__contains__)
-        self.earlier.check(outputs, written.__contains__)
+        check_destination(self.side, self.wishes.original, outputs, written, self.forces)
 
-    def _fill(self, planned: str, original: Original, name: str, spool: Spool) -> None:
+    def _fill(self, planned: str, original: Original, name: str, answers: Answers) -> None:
         suffix = _suffix(name)
         outputs = Outputs.of(self.out, suffix)
         name = outputs.file or name
-        columns = self._columns(original.header, original.id_columns, spool.attributes[planned])
+        columns = self._columns(original.header, original.id_columns, answers.attributes(planned))
         filler = Filler(columns, self.schemas, self.left_out)
         with outputs.writing(name) as path:
-            original.fill(columns, spool.products(planned), filler, self.wishes.overwrites, path)
+            original.fill(columns, answers.products(planned), filler, self.wishes.overwrites, path)
             size = path.stat().st_size
         self._wrote(outputs.describe(name), size)
         if note := self.shop.note([column for column in columns if column.place is None]):

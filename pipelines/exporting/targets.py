@@ -27,15 +27,12 @@ class ShopWishes:
         columns: column by attribute; "" to leave an attribute out.
         overwrites: whether values that stand in a column are replaced.
         identifier: Akeneo's column that identifies the product.
-        locale, channel: locale and channel to fill in, for Akeneo's columns that have a value for each.
     """
 
     original: str | None = None
     columns: Mapping[str, str] = field(default_factory=dict)
     overwrites: bool = False
     identifier: str = "sku"
-    locale: str | None = None
-    channel: str | None = None
 
 
 def read_columns(texts: Iterable[str]) -> dict[str, str]:

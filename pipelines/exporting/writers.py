@@ -6,8 +6,8 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -21,8 +21,7 @@ from xlsxwriter.exceptions import FileCreateError  # type: ignore[import-untyped
 
 from hpd_core.plain_data import nested
 from pipelines.errors import UsageError
-from pipelines.exporting.answers import LeftOutAnswers, ShardAnswers
-from pipelines.exporting.outputs import Outputs
+from pipelines.exporting.answers import ExportedProduct, LeftOutAnswers
 from pipelines.exporting.wide_columns import PLACE, WideColumns, in_objects
 from pipelines.exporting.wide_rows import Titles, wide_rows
 
@@ -35,7 +34,7 @@ MAX_CELL = 32_767
 """Characters of an Excel cell."""
 TOO_LONG = f"longer than {MAX_CELL:,} characters, which a cell of Excel holds"
 
-_GROUP_CELLS = 4_000_000
+_BATCH = 8192
 _FORMULA = r"^[=+\-@\t\r]"
 _PLAIN_NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
 
@@ -66,33 +65,20 @@ class Writer(Protocol):
 
 
 class ParquetWriter:
-    """Writer of Parquet, in row groups of about `_GROUP_CELLS` cells, however small the batches are. Objects are
-    structs."""
+    """Writer of Parquet; objects are structs."""
 
     def __init__(self, path: Path, columns: WideColumns, style: Style, left_out: LeftOutAnswers) -> None:
-        schema, self._places = columns.schema, columns.places
-        empty = in_objects(schema.empty_table(), self._places)
+        self._places = columns.places
+        empty = in_objects(columns.schema.empty_table(), self._places)
         self._writer = pq.ParquetWriter(path, empty.schema, compression="zstd")
-        self._waiting: list[pa.Table] = [empty]
-        self._rows, self._full = 0, max(1, _GROUP_CELLS // len(schema))
 
     def write(self, table: pa.Table) -> None:
         """Add rows."""
-        self._waiting.append(in_objects(table, self._places))
-        self._rows += table.num_rows
-        if self._rows >= self._full:
-            self._flush()
+        self._writer.write_table(in_objects(table, self._places))
 
     def close(self) -> None:
         """Finish the file."""
-        self._flush()
         self._writer.close()
-
-    def _flush(self) -> None:
-        whole = pa.concat_tables(self._waiting)
-        if whole.num_rows:
-            self._writer.write_table(whole, row_group_size=whole.num_rows)
-        self._waiting, self._rows = [whole.slice(0, 0)], 0
 
 
 class CsvWriter:
@@ -258,60 +244,15 @@ WIDE_KINDS: Mapping[str, WideKind] = {
 }
 
 
-@dataclass(slots=True)
-class WideFiles:
-    """Files of at most `rows_per_file` rows; each appears once it is complete."""
-
-    outputs: Outputs
-    kind: WideKind
-    columns: WideColumns
-    style: Style
-    left_out: LeftOutAnswers
-    rows_per_file: int | None
-
-    def write(self, tables: Iterable[pa.Table]) -> list[str]:
-        """Write the tables; return the names of the files, at least one."""
-        names: list[str] = []
-        cuts = _cut(tables, self.rows_per_file)
-        batch = next(cuts, None)
-        while batch is not None or not names:
-            number = None if self.rows_per_file is None else len(names)
-            name = self.outputs.name(STEM, self.kind.suffix, number)
-            with self.outputs.writing(name) as path, ExitStack() as closing:
-                writer = self.kind.open(path, self.columns, self.style, self.left_out)
-                closing.callback(writer.close)
-                while batch is not None:
-                    table, is_last = batch
-                    writer.write(table)
-                    batch = next(cuts, None)
-                    if is_last:
-                        break
-            names.append(name)
-        if self.rows_per_file is not None:
-            self.outputs.remove_later_parts(STEM, self.kind.suffix, len(names))
-        return names
-
-
-def _cut(tables: Iterable[pa.Table], rows: int | None) -> Iterator[tuple[pa.Table, bool]]:
-    """Yield the tables in pieces, each with whether a file ends after it."""
-    filled = 0
-    for table in tables:
-        start = 0
-        while start < table.num_rows:
-            piece = table.slice(start, None if rows is None else rows - filled)
-            start, filled = start + piece.num_rows, filled + piece.num_rows
-            is_last = filled == rows
-            filled = 0 if is_last else filled
-            yield piece, is_last
-
-
 def wide_tables(
-    shards: Iterable[ShardAnswers],
+    products: Iterable[ExportedProduct],
     columns: WideColumns,
     left_out: LeftOutAnswers,
     titles: Titles,
     takes_ids: bool,
     max_digits: int | None,
 ) -> Iterator[pa.Table]:
-    """Return the rows of each shard, lazily."""
-    return (wide_rows(shard, columns, left_out, titles, takes_ids=takes_ids, max_digits=max_digits) for shard in shards)
+    """Return the rows of the products in batches, lazily."""
+    products = iter(products)
+    for batch in iter(lambda: list(islice(products, _BATCH)), []):
+        yield wide_rows(batch, columns, left_out, titles, takes_ids=takes_ids, max_digits=max_digits)

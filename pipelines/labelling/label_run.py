@@ -1,4 +1,4 @@
-"""A labelling job from its catalog to its manifest. The command line is `pipelines/label.py`."""
+"""A labelling job from its catalog to its manifest. The command line is `hpd label`."""
 
 from __future__ import annotations
 

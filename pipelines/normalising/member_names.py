@@ -23,22 +23,17 @@ Numbers and signs of a text, which must agree if two texts are to be the same.
 -5 °C is not 5 °C, 1.5 L not 15 L, 12" not 1/2", C++ not C. But "3-season" is "3 Season", and "1,5 L" is "1.5 L": a sign
 between words, or between a word and a number, only joins them. A sign that no word follows belongs to the word before
 it, despite space in between: "A +" is "A+", and "B -" is not "B".
-
-Names of enums' members, made once for all attributes with the same members: categories share vocabularies.
-
-They are kept in an LRU cache whose capacity is counted in labels: a vocabulary of brands is as large as thousands of
-others.
 """
 
 from __future__ import annotations
 
 import re
 import unicodedata
-from collections import OrderedDict, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from functools import cached_property, lru_cache
 
-from hpd_core import Attribute, Member
+from hpd_core import Member
 from hpd_core.plain_data import Vocabulary
 from hpd_core.text.near_names import fold_name
 from pipelines.normalising.measured_text import AMBIGUOUS, NO_RULE, Normalised
@@ -253,58 +248,7 @@ def written_signs(text: str) -> tuple[str, ...]:
     return tuple(_TOKEN.findall(tight))
 
 
-_MAX_LABELS = 100_000
-
-
-class EnumNames:
-    """Names of an attribute's members."""
-
-    def __init__(self, attribute: Attribute) -> None:
-        self._key = _Key(attribute.values or ())
-
-    def find(self, raw: str) -> Normalised:
-        """Return the member that the text means."""
-        return _remembered.of(self._key).find(raw)
-
-
-class _Key:
-    """Vocabulary with a stored hash of its content, which takes long to compute for thousands of members."""
-
-    __slots__ = ("_hash", "members")
-
-    def __init__(self, members: tuple[Member, ...]) -> None:
-        self.members = members
-        self._hash = hash(members)
-
-    def __hash__(self) -> int:
-        return self._hash
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, _Key):
-            return NotImplemented
-        return self.members is other.members or (self._hash == other._hash and self.members == other.members)
-
-
-class _Remembered:
-    """LRU cache of vocabularies."""
-
-    def __init__(self) -> None:
-        self._names: OrderedDict[_Key, MemberNames] = OrderedDict()
-        self._num_labels = 0
-
-    def of(self, key: _Key) -> MemberNames:
-        """Return the names of a vocabulary; make them if they are not cached."""
-        names = self._names.get(key)
-        if names is not None:
-            self._names.move_to_end(key)
-            key.members = names.members  # comparing identical objects takes no time from now on
-            return names
-        names = self._names[key] = MemberNames(key.members)
-        self._num_labels += len(key.members)
-        while self._num_labels > _MAX_LABELS and len(self._names) > 1:
-            dropped, _ = self._names.popitem(last=False)
-            self._num_labels -= len(dropped.members)
-        return names
-
-
-_remembered = _Remembered()
+@lru_cache(maxsize=128)
+def member_names(members: tuple[Member, ...]) -> MemberNames:
+    """Return the names of a vocabulary, made once for all attributes that have it: categories share vocabularies."""
+    return MemberNames(members)

@@ -30,7 +30,7 @@ from pipelines.normalising.measured_text import (
     normalise_number,
     with_measure,
 )
-from pipelines.normalising.member_names import EnumNames, normalise_boolean
+from pipelines.normalising.member_names import member_names, normalise_boolean
 
 _NUMBERS = re.compile(r"(?<![^\s≥≤-])-?\d+(?:\.\d+)?(?!\S)")
 _REMEMBERED = 4096  # values of an attribute; a catalog has the same ones again and again
@@ -42,14 +42,19 @@ class Normaliser:
     def __init__(self, attribute: Attribute) -> None:
         self._attribute = attribute
         self._asked = Asked.of(attribute)
-        self._members = EnumNames(attribute)
+        self._members = member_names(attribute.values or ())
         self._is_plain_text = attribute.type == "string" and attribute.unit is None
         # The text around a value is used only if it may have a unit.
         self._needs_places = attribute.type == "number" or attribute.unit is not None
         self._look_up = lru_cache(maxsize=_REMEMBERED)(self._compute)
 
-    def normalise(self, raw: str, evidence: Sequence[Mapping[str, Any]] | None) -> Normalised:
-        """Normalise a value, as the function `normalise` does."""
+    def normalise(self, raw: str, evidence: Sequence[Mapping[str, Any]] | None = None) -> Normalised:
+        """Normalise a value to the attribute's own form.
+
+        Args:
+            raw: one item, as in the table's `value_raw`.
+            evidence: its places, as in the table's `evidence`.
+        """
         if self._is_plain_text:
             # It may end within a number; then it does so in all its places.
             is_cut = bool(evidence) and evidence is not None and evidence[0]["match"] == "ambiguous"
@@ -89,16 +94,6 @@ class Normaliser:
                 return normalise_measured(self._asked, raw, places, with_unit=False) if number is None else number
             case "string":
                 return normalise_measured(self._asked, raw, places, with_unit=True)
-
-
-def normalise(attribute: Attribute, raw: str, evidence: Sequence[Mapping[str, Any]] | None = None) -> Normalised:
-    """Normalise a value of an attribute to the attribute's own form.
-
-    Args:
-        raw: one item, as in the table's `value_raw`.
-        evidence: its places, as in the table's `evidence`.
-    """
-    return Normaliser(attribute).normalise(raw, evidence)
 
 
 @lru_cache(maxsize=256)

@@ -22,7 +22,7 @@ from pipelines.config.loading import PATH_SEPARATOR, parse_config
 from pipelines.config.yaml_files import load_yaml
 from pipelines.errors import UsageError
 from pipelines.profiling.catalog_look import Look, LookedSource, look_into
-from pipelines.profiling.guesses import guess
+from pipelines.profiling.guesses import Guesses, guess
 from pipelines.profiling.key_values import cell_pairs, text_pairs
 
 WHOLE_CATALOG = "products"
@@ -52,11 +52,6 @@ class ProductSample:
     products: Mapping[str, Sequence[ProposalProduct]]
     notes: Sequence[str] = ()
 
-    @property
-    def num_products(self) -> int:
-        """Number of products of all categories."""
-        return sum(map(len, self.products.values()))
-
 
 def read_sample(source: LookedSource) -> ProductSample:
     """Sample the products of a catalog, given directly or by a job's configuration (a YAML file).
@@ -85,11 +80,19 @@ def read_sample(source: LookedSource) -> ProductSample:
     if not columns:
         raise UsageError(f"{path}: no column looks like a text; write a configuration (hpd init) and name it here")
     category = guesses.category.column if guesses.category else None
-    mapped = {column: (column,) for column in columns}
-    named = (WHOLE_CATALOG if category is None else category_text(row.get(category)) for row in look.sample)
-    rows = ((name, _cells(row, mapped)) for name, row in zip(named, look.sample, strict=True))
     notes = [f"read as texts: {', '.join(columns)}; as category: {category or 'none, all are of one'}"]
-    return ProductSample(_by_category(rows, path, "auto"), [*_notes(look), *notes])
+    return ProductSample(sampled_products(look, guesses), [*_notes(look), *notes])
+
+
+def sampled_products(look: Look, guesses: Guesses) -> dict[str, list[ProposalProduct]]:
+    """Return the sampled rows by guessed category, the largest first. Raises `UsageError` if none has a text."""
+    category = guesses.category.column if guesses.category else None
+    columns = [field.column for field in guesses.fields]
+    columns += [column.name for column in look.columns if "nested" in column.kinds]
+    mapped = {column: (column,) for column in columns}
+    named = (WHOLE_CATALOG if category is None else category_text(value_at(row, category)) for row in look.sample)
+    rows = ((name, _cells(row, mapped)) for name, row in zip(named, look.sample, strict=True))
+    return _by_category(rows, look.source.path, "auto")
 
 
 def _notes(look: Look) -> Iterator[str]:

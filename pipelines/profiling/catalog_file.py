@@ -5,24 +5,22 @@ from __future__ import annotations
 import shlex
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 
 from rich.console import Console
 
-from hpd_core.types import is_encodable
-from pipelines.catalog.cells import field_text
 from pipelines.catalog.file_kinds import STAGED_FORMATS
-from pipelines.catalog.paths import value_at
-from pipelines.catalog.row_checks import folder_keys, write_folders_in
-from pipelines.catalog.rows import DeadRows
+from pipelines.catalog.row_checks import WRITE_FOLDERS_IN, folder_keys
 from pipelines.config.catalog_input import shipped_file
-from pipelines.config.yaml_files import comment_text, is_key, listed, scalar, shown
+from pipelines.config.importing.imported import schema_text
+from pipelines.config.yaml_files import comment_text, dump_flow, is_key, listed, shown
 from pipelines.console.terminal import SafeTable
 from pipelines.errors import UsageError
-from pipelines.profiling.catalog_look import MAX_COUNTED, Look, LookedSource, count_categories, found_forms, look_into
+from pipelines.profiling.asked_products import ProposalProduct, sampled_products
+from pipelines.profiling.catalog_look import Look, LookedSource, found_forms, look_into
 from pipelines.profiling.guesses import Guess, Guesses, copies, guess
-from pipelines.profiling.key_values import FoundAttribute, find_attributes
+from pipelines.profiling.proposals import MAX_CATEGORIES, propose
 from pipelines.store.folders import Folder
 
 FILL_IN = "FILL_IN"
@@ -66,10 +64,10 @@ def catalog_yaml(look: Look, guesses: Guesses, places: ColumnPlaces, copied: Map
         "",
         "model: smollm2                 # a hub id, a local folder with safetensors, or an embedded model",
         "# Trained for this task on other catalogs: a start. `hpd label` and `hpd finetune` make one for yours.",
-        f"adapter: {scalar(places.adapter)}",
+        f"adapter: {dump_flow(places.adapter)}",
         "",
         "input:",
-        f"  path: [{scalar(look.source.path)}]",
+        f"  path: [{dump_flow(look.source.path)}]",
         *_format_lines(look),
         *(["  anonymous: true              # a public bucket is read without credentials"] * look.source.anonymous),
         *_id_lines(guesses.id),
@@ -78,8 +76,8 @@ def catalog_yaml(look: Look, guesses: Guesses, places: ColumnPlaces, copied: Map
         *_field_lines(look, guesses),
         *_copied_lines(copied),
         "",
-        f"schemas: {scalar(places.schemas)}    # which attributes each category has: edit it next",
-        f"output: {scalar(places.output)}    # one folder per run",
+        f"schemas: {dump_flow(places.schemas)}    # which attributes each category has: edit it next",
+        f"output: {dump_flow(places.output)}    # one folder per run",
         _REST.rstrip("\n"),
     ]
     return "\n".join(lines) + "\n"
@@ -92,10 +90,10 @@ def _id_lines(guess: Guess | None) -> Iterator[str]:
         return
     yield f"  # {shown(guess.column)}: {guess.reason}. Without a column, '<file stem>:<row>' is the id.{_others(guess)}"
     if guess.within is None:
-        yield f"  id: {scalar(guess.column)}"
+        yield f"  id: {dump_flow(guess.column)}"
         return
     yield f"  # The same id stands in several rows, each with another {shown(guess.within)}."
-    yield f"  id: {{join: [{scalar(guess.column)}, {scalar(guess.within)}]}}"
+    yield f"  id: {{join: [{dump_flow(guess.column)}, {dump_flow(guess.within)}]}}"
 
 
 def _category_lines(look: Look, guess: Guess | None) -> Iterator[str]:
@@ -107,11 +105,11 @@ def _category_lines(look: Look, guess: Guess | None) -> Iterator[str]:
         return
     yield f"  # {shown(guess.column)}: {guess.reason}.{_others(guess)}"
     if guess.separator is None:
-        yield f"  category: {scalar(guess.column)}"
+        yield f"  category: {dump_flow(guess.column)}"
         return
     yield "  # Its values are paths: the longest part that is a category of the schemas counts, the last names first;"
     yield "  # level: 1, 2, ... or -1, -2, ... takes one part alone."
-    yield f"  category: {{column: {scalar(guess.column)}, separator: {scalar(guess.separator)}}}"
+    yield f"  category: {{column: {dump_flow(guess.column)}, separator: {dump_flow(guess.separator)}}}"
 
 
 def _format_lines(look: Look) -> Iterator[str]:
@@ -124,14 +122,14 @@ def _format_lines(look: Look) -> Iterator[str]:
     yield f"  format: {file_format}                 # auto: by each file's content"
     yield from (f"  # Note: {comment_text(note)}" for note in look.notes)
     if source.encoding is not None:
-        yield f"  encoding: {scalar(source.encoding)}"
+        yield f"  encoding: {dump_flow(source.encoding)}"
     if source.sheet is not None:
-        yield f"  sheet: {scalar(source.sheet)}"
+        yield f"  sheet: {dump_flow(source.sheet)}"
     delimiters = {file.facts["delimiter"] for file in staged if "delimiter" in file.facts}
     forms = found_forms(look)
     found = f"    # found: {next(iter(forms))}" if len(forms) == 1 else ""
     if len(delimiters) == 1:
-        yield f"  delimiter: {scalar(delimiters.pop())}{found}"
+        yield f"  delimiter: {dump_flow(delimiters.pop())}{found}"
     if len(forms) > 1:
         yield "  # The files differ, and each is read as it was found:"
         yield from (f"  #   {comment_text(form)}: {listed(names, _MAX_OTHERS)}" for form, names in forms.items())
@@ -140,7 +138,7 @@ def _format_lines(look: Look) -> Iterator[str]:
 def _language_lines(guess: Guess | None) -> Iterator[str]:
     if guess is not None:
         yield f"  # {shown(guess.column)}: {guess.reason}. Read by the model in front of the fields."
-        yield f"  language: {scalar(guess.column)}"
+        yield f"  language: {dump_flow(guess.column)}"
 
 
 def _field_lines(look: Look, guesses: Guesses) -> Iterator[str]:
@@ -159,74 +157,18 @@ def _field_lines(look: Look, guesses: Guesses) -> Iterator[str]:
         if not is_key(field.column):
             yield f"    # too long a name for a key: {shown(field.column)}"
             continue
-        yield f"    {scalar(field.name or field.column)}: {scalar(field.column)}    # {field.reason}"
+        yield f"    {dump_flow(field.name or field.column)}: {dump_flow(field.column)}    # {field.reason}"
 
 
 def _copied_lines(copied: Mapping[str, str]) -> Iterator[str]:
     if copied:
-        pairs = ", ".join(f"{scalar(attribute)}: {scalar(column)}" for attribute, column in copied.items())
+        pairs = ", ".join(f"{dump_flow(attribute)}: {dump_flow(column)}" for attribute, column in copied.items())
         yield "  # Take these columns' values as they are; the model is asked where they are empty:"
         yield f"  # copied: {{{pairs}}}"
 
 
 def _others(guess: Guess) -> str:
     return f" Could be meant as well: {listed(guess.others, _MAX_OTHERS)}." if guess.others else ""
-
-
-MAX_CATEGORIES = 50
-_MAX_LEFT_OUT = 10
-
-_HEAD = """\
-# Which attributes each category has. A start: strike out, add, describe. Check it with
-#
-#   hpd schema lint {place}
-#
-# An attribute is a name and, where it helps, more:
-#   - {{name: Weight, type: number, unit: g}}
-#   - {{name: Roast, type: enum, values: [light, medium, dark]}}      one of these, or null
-#   - {{name: Organic, type: boolean}}
-#   - {{name: Languages, multiple: true}}                             several values
-#   - {{name: Model, description: as printed on the box}}             what to look for, in a few words
-"""
-
-
-def schemas_yaml(counts: Counter[str], found: Mapping[str, Sequence[FoundAttribute]], place: str) -> str:
-    """Return the text of the file. `counts`: rows by category; `found`: attributes named in each category's texts."""
-    named = Counter({category: count for category, count in counts.items() if is_key(category)})
-    chosen = named.most_common(MAX_CATEGORIES)
-    lines = [_HEAD.format(place=comment_text(place))]
-    if left_out := named.most_common()[MAX_CATEGORIES:]:
-        rows = sum(count for _, count in left_out)
-        lines += [
-            f"# The {len(chosen)} most frequent of {len(named):,} categories. The other {len(left_out):,} have "
-            f"{rows:,} rows; without a schema",
-            "# these become dead letters. The most frequent of them:",
-            f"#   {listed((category for category, _ in left_out), _MAX_LEFT_OUT)}",
-            "",
-        ]
-    lines.append("categories:")
-    for category, count in chosen:
-        lines += [f"  {scalar(category)}:    # {count:,} rows", *_attribute_lines(found.get(category, ()))]
-    if not chosen:
-        lines += [f"  {FILL_IN}:    # the name of a category, as it stands in the catalog", *_attribute_lines(())]
-    return "\n".join(lines) + "\n"
-
-
-def _attribute_lines(found: Sequence[FoundAttribute]) -> Iterator[str]:
-    if not found:
-        yield "    - name: Brand"
-        yield "    # - name: Colour"
-        yield "    # - {name: Size, description: as printed on the label}"
-        return
-    for attribute in found:
-        kind = attribute.kind
-        unit = f", unit: {scalar(kind.unit.want)}" if kind.unit else ""
-        labels = [scalar(member.label) for member in kind.members or ()]
-        values = f", values: [{', '.join(labels)}]" if labels else ""
-        typed = f", type: {kind.type}{unit}{values}" if kind.type != "string" else ""
-        examples = ", ".join(shown(value) for value in attribute.examples)
-        seen = f"in {attribute.num_rows:,} rows looked at: {examples}"
-        yield f"    - {{name: {scalar(attribute.name)}{typed}}}    # {seen}"
 
 
 CONFIG_NAME = "catalog.yaml"
@@ -242,7 +184,6 @@ class Start:
     look: Look
     guesses: Guesses
     categories: Counter[str]
-    dead: DeadRows
     places: ColumnPlaces
 
 
@@ -256,24 +197,30 @@ def start_job(source: LookedSource, folder: Folder) -> Start:
         _refuse_existing(folder, name)
     look = look_into(source)
     guesses = guess(look.columns)
-    counts, dead = count_categories(look, guesses.category.column) if guesses.category else (Counter[str](), DeadRows())
-    found = find_attributes(_texts(look, guesses))
+    is_guessed = guesses.category is not None and guesses.fields
+    products = sampled_products(look, guesses) if is_guessed else {}
+    counts = Counter({category: len(each) for category, each in products.items()})
+    chosen: Mapping[str, Sequence[ProposalProduct]] = dict(list(products.items())[:MAX_CATEGORIES]) or {FILL_IN: ()}
+    proposed = propose(chosen, {}, placeholder="Brand")
+    if len(counts) > len(chosen):
+        rest = f"{len(counts) - len(chosen):,} rarer categories are left out, and become dead letters"
+        proposed = replace(proposed, notes=[*proposed.notes, rest])
     places = ColumnPlaces(
         config=_place(folder, CONFIG_NAME),
         schemas=_place(folder, SCHEMAS_NAME),
         output=f"runs/{_stem(source.path)}/first",  # a catalog's runs lie together, for --base
         adapter=shipped_file("adapters/smollm2-generalist"),
     )
-    attributes = dict.fromkeys(["Brand", *(attribute.name for each in found.values() for attribute in each)])
+    attributes = dict.fromkeys(["Brand", *(attribute.name for attribute in proposed.attributes.values())])
     columns = [column for column in look.columns if column.name.split(".")[0] not in guesses.answers]
     texts = {
-        SCHEMAS_NAME: schemas_yaml(counts, found, places.schemas),
+        SCHEMAS_NAME: schema_text(proposed, places.schemas),
         CONFIG_NAME: catalog_yaml(look, guesses, places, copies(columns, attributes)),
     }
     for name, text in texts.items():
         if not folder.create(name, text.encode()):
             _refuse_existing(folder, name)
-    return Start(look, guesses, counts, dead, places)
+    return Start(look, guesses, counts, places)
 
 
 def print_start(console: Console, start: Start) -> None:
@@ -316,36 +263,22 @@ def _lines(start: Start) -> Iterator[str]:
     source = start.look.source.path
     keys = dict.fromkeys(key for file in start.look.files for key in folder_keys(file.name.removeprefix(source)))
     if only := [key for key in keys if key not in names]:
-        way_out = write_folders_in(start.look.files[0].name)
-        yield f"Note: in no file, only in the names of folders: {listed(only, _MAX_COLUMNS)}; {way_out}"
+        yield f"Note: in no file, only in the names of folders: {listed(only, _MAX_COLUMNS)}; {WRITE_FOLDERS_IN}"
     for column, file in start.look.doubled.items():
         yield f"Note: column {shown(column)} stands twice in {file}: rename one of the two to have it read"
     categories = start.categories
     if categories:
         named = listed((f"{shown(name)} {count:,}" for name, count in categories.most_common()), _MAX_CATEGORIES)
-        first = f" in the first {MAX_COUNTED:,} rows" if start.look.num_rows > MAX_COUNTED else ""
+        num_sampled = len(start.look.sample)
+        first = f" in the {num_sampled:,} rows looked at" if start.look.num_rows > num_sampled else ""
         yield f"{len(categories):,} categories{first}: {named}"
     if len(categories) > MAX_CATEGORIES:
         rest = sum(count for _, count in categories.most_common()[MAX_CATEGORIES:])
         yield f"{SCHEMAS_NAME} has the {MAX_CATEGORIES} most frequent; {rest:,} rows are of others"
-    for reason, count in start.dead.rows.most_common():
-        yield f"{count:,} rows become dead letters, {reason}: {start.dead.examples[reason]}"
     if guesses.category is None:
         yield f"No column looks like a category: fill in input.category in {places.config}, and {places.schemas}."
     if not guesses.fields:
         yield f"No column looks like a text: fill in input.fields in {places.config}."
-
-
-def _texts(look: Look, guesses: Guesses) -> Iterator[tuple[str, str]]:
-    """Yield category and text of every sampled row that has a category."""
-    if guesses.category is None:
-        return
-    for row in look.sample:
-        category = value_at(row, guesses.category.column)
-        if isinstance(category, str) and category:
-            text = "\n".join(field_text(value_at(row, field.column), "\n") or "" for field in guesses.fields)
-            if is_encodable(text):
-                yield category, text
 
 
 def _refuse_existing(folder: Folder, name: str) -> None:

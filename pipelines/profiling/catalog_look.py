@@ -14,20 +14,16 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipelines.catalog.cells import CellError, cell_category
-from pipelines.catalog.csv_files import NotUtf8Error
 from pipelines.catalog.file_kinds import STAGED_FORMATS
 from pipelines.catalog.finding import FoundFile, find_files
 from pipelines.catalog.input_files import open_parquet
 from pipelines.catalog.listing import LeftOutFiles
-from pipelines.catalog.parquet_rows import open_rows, to_rows
-from pipelines.catalog.paths import find_column, parquet_columns, value_at
+from pipelines.catalog.paths import find_column, value_at
 from pipelines.catalog.readers import read_piece
-from pipelines.catalog.rows import DeadRows, RowRefusal
 from pipelines.catalog.sharding import RowRange
 from pipelines.catalog.staged_rows import read_staged, staged_names
 from pipelines.catalog.staging import StagedFile, stage
-from pipelines.catalog.text_files import parse_line
+from pipelines.catalog.text_files import NotUtf8Error, parse_line
 from pipelines.catalog.workbooks import SheetsError
 from pipelines.config.catalog_input import InputFormat, ReadOptions, encoding_name
 from pipelines.errors import RunError, UsageError
@@ -39,7 +35,6 @@ _MAX_FILES = 50  # from which they are taken
 _MAX_BYTES = 64 * 2**20  # of one JSONL file
 _ROUNDED = re.compile(r"\d[.,]\d+E\+\d\d")
 _NUMBER = re.compile(r"[-+]?\d+([.,]\d+)*")
-MAX_COUNTED = 2_000_000  # rows whose category is counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,28 +132,6 @@ def found_forms(look: Look) -> dict[str, list[str]]:
         if "dialect" in file.facts:
             forms.setdefault(f"{file.facts['dialect']}, {file.facts['encoding']}", []).append(name)
     return forms
-
-
-def count_categories(look: Look, column: str) -> tuple[Counter[str], DeadRows]:
-    """Count the first two million rows by category, and those without a category or that cannot be read."""
-    staged = dict(zip((file.name for file in look.files if file.format in STAGED_FORMATS), look.staged, strict=True))
-    counts, dead = Counter[str](), DeadRows()
-    cells = (
-        (file.name, *numbered)
-        for file in look.files
-        for numbered in _cells(file, staged.get(file.name), look.source, column)
-    )
-    for name, number, cell in islice(cells, MAX_COUNTED):
-        refusal = cell if isinstance(cell, RowRefusal) else None
-        try:
-            category = "" if refusal else cell_category(cell)
-        except CellError as error:
-            refusal = RowRefusal(error.code, f"column {column!r}: {error.reason}")
-        if refusal is None and category:
-            counts[category] += 1
-        else:
-            dead.add(refusal or RowRefusal("null_category", f"column {column!r} is empty"), name, number)
-    return counts, dead
 
 
 def _problem(file: FoundFile, kept: Mapping[str, StagedFile], source: LookedSource) -> str:
@@ -285,34 +258,8 @@ def _has_no_bytes(kind: pa.DataType) -> bool:
     return not (pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind))
 
 
-def _cells(file: FoundFile, staged: StagedFile | None, source: LookedSource, column: str) -> Iterator[tuple[int, Any]]:
-    """Yield each row's number, and the value of a column or path; a refusal if the row cannot be read."""
-    with _readable(file.name):
-        if staged is not None:
-            with open(staged.path, "rb") as opened:
-                for number, values, problem, _ in read_staged(opened, 0, sys.maxsize, [column]):
-                    yield number, problem or value_at(values or {}, column)
-            return
-        if file.format == "jsonl":
-            for number, line in _numbered_lines(file.name, source):
-                parsed = parse_line(line)
-                refusal = RowRefusal("broken_line", parsed.problem or "")
-                yield number, refusal if parsed.row is None else value_at(parsed.row, column)
-            return
-        filesystem, path = open_filesystem(file.name, anonymous=source.anonymous)
-        with filesystem.open(path, "rb", cache_type="none") as opened:
-            parquet = open_rows(opened)
-            batches = parquet.iter_batches(columns=parquet_columns([column], parquet.schema_arrow))
-            rows = (row for batch in batches for row in to_rows(batch, [column]))
-            yield from ((number, value_at(row, column)) for number, row in enumerate(rows))
-
-
 def _lines(name: str, source: LookedSource) -> Iterator[bytes]:
-    return (line for _, line in _numbered_lines(name, source))
-
-
-def _numbered_lines(name: str, source: LookedSource) -> Iterator[tuple[int, bytes]]:
-    """Yield the lines that are not blank, each with its number from 0."""
+    """Yield the lines that are not blank."""
     filesystem, path = open_filesystem(name, anonymous=source.anonymous)
     with filesystem.open(path, "rb") as file:
-        yield from ((number, line) for number, line in enumerate(file) if line.strip())
+        yield from (line for line in file if line.strip())

@@ -24,27 +24,20 @@ from pipelines.normalising.units import is_known, same_kind, wanted_unit
 from pipelines.quality.gold import GoldProduct, GoldValue
 
 
-def schemas_from_gold(products: Iterable[GoldProduct], *, require_values: bool = False) -> dict[str, CategorySchema]:
+def schemas_from_gold(products: Iterable[GoldProduct]) -> dict[str, CategorySchema]:
     """Return schemas with every attribute that `products` are labelled with, as a string.
 
     Categories are in alphabetical order, attributes by number of labelled products, then name. A category
     whose products have no label at all is left out. Attributes stand in objects where labels do.
-
-    Args:
-        products: products of one or more gold files.
-        require_values: leave out attributes whose labels are all absent.
     """
     num_labels: dict[str, Counter[str]] = {}
     paths: dict[str, Place] = {}
-    with_values: set[tuple[str, str]] = set()
     multiple: set[tuple[str, str]] = set()
     for product in products:
         counter = num_labels.setdefault(product.category, Counter())
         paths |= product.paths
         for name, value in product.values.items():
             counter[name] += 1
-            if not value.is_absent:
-                with_values.add((product.category, name))
             if len(value.items) > 1:
                 multiple.add((product.category, name))
     schemas = {}
@@ -52,9 +45,7 @@ def schemas_from_gold(products: Iterable[GoldProduct], *, require_values: bool =
     for category, counter in sorted(num_labels.items()):
         names = sorted(counter, key=lambda name: (-counter[name], name))
         attributes = tuple(
-            Attribute(name=name, multiple=(category, name) in multiple, path=paths.get(name, ()))
-            for name in names
-            if not require_values or (category, name) in with_values
+            Attribute(name=name, multiple=(category, name) in multiple, path=paths.get(name, ())) for name in names
         )
         if attributes:
             schemas[category] = CategorySchema(category=category, attributes=attributes)
@@ -70,15 +61,17 @@ def _objects(paths: Mapping[str, Place], names: Collection[str]) -> dict[str, Pl
     }
 
 
-def typed_from_gold(
-    products: Sequence[GoldProduct], *, require_values: bool = False, exclusive: bool = False
-) -> Imported:
+def imported_gold(products: Sequence[GoldProduct], *, plain: bool = False, exclusive: bool = False) -> Imported:
     """Return the schemas of `schemas_from_gold` with guessed types; an attribute has one type in all its categories.
 
-    Comments hold the counts of its values. `exclusive`: make single texts exclusive, except of those they share with.
+    Comments hold the counts of its values.
+
+    Args:
+        plain: texts alone, without types and comments.
+        exclusive: make single texts exclusive, except of those they share with.
     """
-    schemas = schemas_from_gold(products, require_values=require_values)
-    values, forms = _values(products)
+    schemas = schemas_from_gold(products)
+    values, forms = ({}, {}) if plain else _values(products)
     kinds = {name: guessed_type(counts, forms[name]) for name, counts in values.items()}
     library: dict[str, Attribute] = {}
     comments: dict[str, str] = {}
@@ -157,18 +150,6 @@ def shared_text(products: Iterable[GoldProduct]) -> Sharing:
             found[category, one].add(other)
             found[category, other].add(one)
     return {place: frozenset(names) for place, names in found.items()}
-
-
-def exclusive_schemas(schemas: Mapping[str, CategorySchema], sharing: Sharing) -> dict[str, CategorySchema]:
-    """Make all single texts of the schemas exclusive, except of attributes that share their text."""
-    by_category: dict[str, dict[str, frozenset[str]]] = defaultdict(dict)
-    for (category, name), others in sharing.items():
-        by_category[category][name] = others
-    found = {}
-    for category, schema in schemas.items():
-        attributes = exclusive_attributes(schema.attributes, by_category[category])
-        found[category] = schema.model_copy(update={"attributes": tuple(attributes)})
-    return found
 
 
 def exclusive_attributes(attributes: Collection[Attribute], sharing: Mapping[str, Set[str]]) -> list[Attribute]:

@@ -24,7 +24,6 @@ _MIN_SHARE = 0.2  # of a category's rows that name a key
 _MIN_ROWS = 2  # that name it; where a category has one row, that one
 _MAX_ATTRIBUTES = 20
 _MAX_KEY_WORDS = 4
-_MAX_EXAMPLES = 3
 _MAX_VALUE = 81  # characters, as in a text
 _MAX_NESTED = 4
 # A list of mappings, one a key and its value: [{"name": "Colour", "value": "red"}].
@@ -48,11 +47,6 @@ class FoundAttribute:
     num_rows: int = 0
     values: Counter[str] = field(default_factory=Counter)
     kind: GuessedType = field(default_factory=GuessedType)
-
-    @property
-    def examples(self) -> list[str]:
-        """Most frequent values, at most `_MAX_EXAMPLES`."""
-        return [value for value, _ in self.values.most_common(_MAX_EXAMPLES)]
 
 
 def pairs(text: str) -> Iterator[tuple[str, str]]:
@@ -99,11 +93,6 @@ def cell_pairs(cell: Any, nested: int = 0) -> Iterator[tuple[str, str]]:
             yield from cell_pairs(value, nested + 1)
         elif pair := _pair(key, value):
             yield pair
-
-
-def find_attributes(texts: Iterable[tuple[str, str]]) -> Mapping[str, Sequence[FoundAttribute]]:
-    """Find the attributes of each category, most frequent first. `texts`: category and whole text of each row."""
-    return count_pairs((category, text_pairs(text, "auto")) for category, text in texts)
 
 
 def count_pairs(

@@ -48,12 +48,18 @@ def choose_categories(sample: ProductSample, wanted: Sequence[str]) -> dict[str,
     return {folded[fold_name(name)]: sample.products[folded[fold_name(name)]] for name in wanted}
 
 
-def propose(products: Mapping[str, Sequence[ProposalProduct]], named: Mapping[str, Sequence[Named]]) -> Imported:
+def propose(
+    products: Mapping[str, Sequence[ProposalProduct]],
+    named: Mapping[str, Sequence[Named]],
+    *,
+    placeholder: str | None = None,
+) -> Imported:
     """Propose attributes for each category.
 
     Args:
         products: category -> products.
         named: category -> attributes that a model named; empty if none was asked.
+        placeholder: attribute of a category that none is proposed for; None: the category is left out.
 
     Raises:
         UsageError: nothing is proposed for any category.
@@ -75,6 +81,9 @@ def propose(products: Mapping[str, Sequence[ProposalProduct]], named: Mapping[st
             kind = proposal.kind if len(types[proposal.name]) == 1 else GuessedType()
             handle = _handle(kind.attribute(proposal.name, description=proposal.description), category, library)
             comments[handle] = _comment(proposal, len(products[category]))
+        if not comments and placeholder is not None:
+            handle = _handle(Attribute(name=placeholder), category, library)
+            comments[handle] = "a placeholder: no attribute is named in the texts"
         if comments:
             categories.append(SourceCategory(category, (category,), tuple(comments), comments=comments))
     if not categories:

@@ -90,7 +90,7 @@ class GoldProduct:
         row: 0-based line number in the file.
         product_id: None in ExtractGPT's layout; such a product is matched by `row`.
         values: the labelled attributes only.
-        fields: the product's own text, field name -> text, if the line holds it (`"input": {...}`); pipelines/label.py
+        fields: the product's own text, field name -> text, if the line holds it (`"input": {...}`); hpd label
             writes it.
         corrected: attributes of a review line that the model had answered wrongly; None for other lines.
         renamed: attribute names in the file -> names in the schemas, if these differ.

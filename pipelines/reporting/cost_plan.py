@@ -1,4 +1,4 @@
-"""Driver of `pipelines/plan.py`: runs a pilot, or takes an earlier run, and computes the forecast.
+"""Driver of `hpd plan`: runs a pilot, or takes an earlier run, and computes the forecast.
 
 A pilot is a run over evenly spaced rows, in <output>.pilot/run: killed, it is continued; finished, it is only read.
 """

@@ -1,4 +1,4 @@
-"""Forecast of a run's cost as plain data: written by `pipelines/plan.py`, read by the report.
+"""Forecast of a run's cost as plain data: written by `hpd plan`, read by the report.
 
 Deadlines are arithmetic on a forecast, without new measurements. Assumptions are stated.
 """

@@ -282,10 +282,8 @@ def akeneo_code(id_: str | None, name: str) -> str:
 
 
 def _akeneo_columns(header: Sequence[str], asked: Sequence[TargetAsked], wishes: ShopWishes) -> list[TargetColumn]:
-    """Return the columns. Raises `UsageError` if the original has an attribute for each locale or channel, and the
-    options do not say which."""
-    if not header and (wishes.locale or wishes.channel):
-        raise UsageError("--locale and --channel say which columns of an original are filled in; a new file has none")
+    """Return the columns. Raises `UsageError` if the original has an attribute for each locale or channel, and
+    `--columns` does not say which."""
     columns = []
     for each in asked:
         attribute = each.attribute
@@ -294,7 +292,7 @@ def _akeneo_columns(header: Sequence[str], asked: Sequence[TargetAsked], wishes:
         if not code:
             continue
         if wanted is None:
-            code = _scoped(header, code, wishes, attribute.name)
+            _check_scopes(header, code, attribute.name)
         unit = Extra(f"{code}-unit", _unit) if attribute.type == "number" and attribute.unit is not None else None
         columns.append(
             TargetColumn(
@@ -305,26 +303,15 @@ def _akeneo_columns(header: Sequence[str], asked: Sequence[TargetAsked], wishes:
     return columns
 
 
-def _scoped(header: Sequence[str], code: str, wishes: ShopWishes, name: str) -> str:
-    """Return the attribute's column; if the file has one for each locale (`brand-en_US`) or channel, the wanted one.
-
-    Raises `UsageError` if the options do not say which.
-    """
-    if find_place(header, code) is not None:
-        return code
+def _check_scopes(header: Sequence[str], code: str, name: str) -> None:
+    """Raise `UsageError` if the file has the attribute for each locale (`brand-en_US`) or channel, and not for all."""
     # A code has no "-". A name that ends in "-unit" is the column beside a number.
     there = [each for each in header if each.startswith(f"{code}-") and not each.endswith("-unit")]
-    if not there:
-        return code
-    locale, channel = ([f"-{each}"] if each else [] for each in (wishes.locale, wishes.channel))
-    wanted = [code + scope for scope in (*(a + b for a in locale for b in channel), *locale, *channel)]
-    found = next((each for each in wanted if each in there), None)
-    if found is None:
+    if there and find_place(header, code) is None:
         raise UsageError(
-            f"the attribute {name!r} has the columns {', '.join(there)} in the original: --locale and --channel say "
-            f"which is filled in, or --columns '{name}={there[0]}'"
+            f"the attribute {name!r} has the columns {', '.join(there)} in the original: --columns '{name}={there[0]}' "
+            "says which is filled in"
         )
-    return found
 
 
 def _rule(attribute: Attribute) -> Rule:
@@ -379,5 +366,5 @@ SHOP = Shop(
         note="Empty cells empty the attribute in Akeneo, too. Run on an export of Akeneo's to have other values kept.",
     ),
     max_bytes=512 * 1024 * 1024,
-    options=frozenset(("--identifier", "--locale", "--channel")),
+    options=frozenset(("--identifier",)),
 )

@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from xml.etree.ElementTree import Element, TreeBuilder
 from xml.parsers import expat
 from xml.sax.saxutils import escape
@@ -68,8 +68,12 @@ class FeedOriginal:
         """Write the filled feed to `path`. Raises `UsageError` if it is not the run's, or is not XML."""
         filesystem, source = open_filesystem(self.name, anonymous=self.config.anonymous)
         try:
-            with open_unpacked(filesystem, source, self.name) as file, open(path, "wb") as out:
-                _FeedFiller(self, feed_letters(file, out.write), products, filler, overwrites).write()
+            with open_unpacked(filesystem, source, self.name) as file:
+                data = bytes(file.read())
+            codec = utf16_of(data)
+            data = data.decode(codec).encode() if codec else data
+            filled = _FeedFiller(self, data, bool(codec), products, filler, overwrites).filled()
+            path.write_bytes(filled.decode().encode(codec) if codec else filled)
         except UnicodeDecodeError as error:
             raise UsageError(f"{self.name} is no UTF-16 throughout ({error}): have it written again") from error
         except expat.ExpatError as error:
@@ -86,25 +90,27 @@ class _FeedFiller:
     def __init__(
         self,
         original: FeedOriginal,
-        letters: FeedLetters,
+        data: bytes,
+        is_utf16: bool,
         products: Iterator[ExportedProduct],
         filler: Filler,
         overwrites: bool,
     ) -> None:
         self._original, self._filler, self._overwrites = original, filler, overwrites
-        self._places = FeedPlaces(original.name, letters, self._edits)
+        self._places = FeedPlaces(original.name, data, is_utf16, self._edits)
         self._products = products
         self._product = next(products, None)
         self._number = -1
 
-    def write(self) -> None:
-        """Write the filled feed. Raises `UsageError` if it ends before the run's last product."""
-        self._places.write()
+    def filled(self) -> bytes:
+        """Return the filled feed. Raises `UsageError` if it ends before the run's last product."""
+        filled = self._places.edited()
         if self._product is not None:
             raise UsageError(
                 f"{self._original.name} ends before item {self._product.source_row}, which the run read: it has "
                 "changed; --original names the one that was read"
             )
+        return filled
 
     def _edits(self, item: FeedItem) -> Sequence[Edit]:
         """Return the edits of an item."""
@@ -229,7 +235,6 @@ def _repeated(cells: Cells, column: TargetColumn) -> Sequence[str]:
     return cells.values[column] if cells.joints[column] == "," else [cells.text(column)]
 
 
-_CHUNK = 1 << 20
 _TAG = re.compile(rb"""<(?:[^>"']|"[^"]*"|'[^']*')*>""")
 _NAME = re.compile(rb"<[^\s/>]+")
 # Between the parts of a name; a namespace that holds it is refused, by the reader too.
@@ -292,28 +297,24 @@ class FeedItem(NamedTuple):
 
 
 class FeedPlaces:
-    """Editor of a feed, which reads it in chunks and writes it with the edits of every item. Bytes of an incomplete
-    item wait for the next chunk.
+    """Editor of a feed: it reads it once, and asks for the edits of every item.
 
     Attributes:
         encoding: encoding of the feed.
     """
 
-    def __init__(self, name: str, letters: FeedLetters, edits: Callable[[FeedItem], Sequence[Edit]]) -> None:
+    def __init__(self, name: str, data: bytes, is_utf16: bool, edits: Callable[[FeedItem], Sequence[Edit]]) -> None:
+        """Take the feed's bytes. `is_utf16`: they are UTF-8 here, whatever the feed declares."""
         self.encoding = "utf-8"
-        self._name, self._letters, self._edits_of = name, letters, edits
-        self._data, self._base = bytearray(), 0
+        self._name, self._data, self._is_utf16, self._edits_of = name, data, is_utf16, edits
         self._edits: list[Edit] = []
         self._depth = self._item_depth = 0
         self._item: FeedPlace | None = None
         self._children: list[FeedPlace] = []
         self._builder = TreeBuilder()
         self._bound: dict[str | None, list[str | None]] = {}
-        self._parser = self._new_parser()
-
-    def _new_parser(self) -> expat.XMLParserType:
         # Namespaces are resolved as the run's reader resolves them.
-        parser = expat.ParserCreate("utf-8" if self._letters.is_utf8 else None, namespace_separator=_BETWEEN)
+        parser = self._parser = expat.ParserCreate("utf-8" if is_utf16 else None, namespace_separator=_BETWEEN)
         parser.buffer_text = True
         parser.XmlDeclHandler = self._declared
         parser.StartNamespaceDeclHandler = self._bind
@@ -322,22 +323,21 @@ class FeedPlaces:
         parser.EndElementHandler = self._end
         parser.CharacterDataHandler = self._characters
         parser.EntityDeclHandler = self._refuse_entity
-        return parser
 
-    def write(self) -> None:
-        """Write the edited feed. Raises `UsageError` if it cannot be edited, and `ExpatError` if it is not XML."""
-        while chunk := self._letters.read(_CHUNK):
-            self._data += chunk
-            if self._base == 0 and b"\0" in self._data[:4]:
-                self._refuse_encoding()
-            self._parser.Parse(chunk, False)
-            self._flush(self._item.start if self._item is not None else self._parser.CurrentByteIndex)
-        self._parser.Parse(b"", True)
-        self._flush(self._base + len(self._data))
+    def edited(self) -> bytes:
+        """Return the edited feed. Raises `UsageError` if it cannot be edited, and `ExpatError` if it is not XML."""
+        if b"\0" in self._data[:4]:
+            self._refuse_encoding()
+        self._parser.Parse(self._data, True)
+        parts, place = [], 0
+        for edit in self._edits:
+            parts += [self._data[place : edit.start], edit.new]
+            place = edit.stop
+        return b"".join([*parts, self._data[place:]])
 
     def text(self, start: int, stop: int) -> bytes:
-        """Return the bytes between two offsets of the item that is edited."""
-        return bytes(self._data[start - self._base : stop - self._base])
+        """Return the bytes between two offsets."""
+        return self._data[start:stop]
 
     def prefix_of(self, is_wanted: Callable[[str], bool]) -> str | None:
         """Return the prefix, with its colon, of a wanted namespace for the item's elements; None if it has none."""
@@ -346,25 +346,8 @@ class FeedPlaces:
                 return f"{prefix}:" if prefix else ""
         return None
 
-    def _flush(self, until: int) -> None:
-        write = self._letters.write
-        for edit in self._edits:
-            write(self._cut(edit.start))
-            self._cut(edit.stop)
-            write(edit.new)
-        self._edits.clear()
-        write(self._cut(until))
-
-    def _cut(self, until: int) -> bytes:
-        """Remove and return the bytes up to an offset in the feed."""
-        size = max(0, until - self._base)
-        taken = bytes(self._data[:size])
-        del self._data[:size]
-        self._base += len(taken)
-        return taken
-
     def _declared(self, version: str, encoding: str | None, standalone: int) -> None:
-        if self._letters.is_utf8:
+        if self._is_utf16:
             return
         self.encoding = (encoding or self.encoding).lower()
         if self.encoding.startswith(("utf-16", "utf16", "utf-32")):
@@ -424,7 +407,7 @@ class FeedPlaces:
             place.stop = place.end + len(self._tag_at(place.end))
 
     def _tag_at(self, place: int) -> bytes:
-        found = _TAG.match(self._data, place - self._base)
+        found = _TAG.match(self._data, place)
         if found is None:
             raise UsageError(f"{self._name}: its tags cannot be found in its bytes: convert it to UTF-8 and run again")
         return found[0]
@@ -435,59 +418,12 @@ def _tag(name: str) -> str:
     return f"{{{name}" if _BETWEEN in name else name
 
 
-_HEAD = 4
 _BEGINNINGS = (
-    *((codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be")),
-    *((b"<\0", "utf-16-le"), (b"\0<", "utf-16-be")),
+    *((codecs.BOM_UTF32_LE, ""), (b"<\0\0\0", ""), (codecs.BOM_UTF16_LE, "utf-16-le")),
+    *((codecs.BOM_UTF16_BE, "utf-16-be"), (b"<\0", "utf-16-le"), (b"\0<", "utf-16-be")),
 )
-_UTF32 = (codecs.BOM_UTF32_LE, b"<\0\0\0")
 
 
-@dataclass(frozen=True, slots=True)
-class FeedLetters:
-    """Bytes of a feed in the encoding in which they are edited.
-
-    Attributes:
-        read: function that returns the next bytes, about `size` of them, as a file's `read`; b"" at the end.
-        write: function that takes the edited bytes.
-        is_utf8: whether the bytes are UTF-8, whatever the feed declares.
-    """
-
-    read: Callable[[int], bytes]
-    write: Callable[[bytes], object]
-    is_utf8: bool
-
-
-def feed_letters(file: Any, write: Callable[[bytes], object]) -> FeedLetters:
-    """Return a feed that is read from `file` and written by `write`; converted to UTF-8 if it is UTF-16."""
-    head = b""
-    while len(head) < _HEAD and (more := bytes(file.read(_HEAD - len(head)))):
-        head += more
-    codec = next((name for beginning, name in _BEGINNINGS if head.startswith(beginning)), None)
-    whole = _Rejoined(head, file)
-    if codec is None or head.startswith(_UTF32):
-        return FeedLetters(whole.read, write, is_utf8=False)
-    decode = codecs.getincrementaldecoder(codec)().decode
-    decode_utf8 = codecs.getincrementaldecoder("utf-8")().decode
-
-    def read(size: int) -> bytes:
-        # Half a letter decodes to "", which must not be taken for the end of the file.
-        while data := whole.read(size):
-            if text := decode(data):
-                return text.encode()
-        return decode(b"", True).encode()
-
-    return FeedLetters(read, lambda data: write(decode_utf8(data).encode(codec)), is_utf8=True)
-
-
-class _Rejoined:
-    """File whose first bytes were read already."""
-
-    def __init__(self, head: bytes, file: Any) -> None:
-        self._head, self._file = head, file
-
-    def read(self, size: int) -> bytes:
-        if self._head:
-            head, self._head = self._head, b""
-            return head
-        return bytes(self._file.read(size))
+def utf16_of(data: bytes) -> str:
+    """Return the codec of a feed in UTF-16; "" for any other."""
+    return next((codec for beginning, codec in _BEGINNINGS if data.startswith(beginning)), "")

@@ -139,6 +139,10 @@ class Folder:
         """Return whether a file is where the folder should be."""
         return bool(self._fs.isfile(self._root))
 
+    def is_folder(self) -> bool:
+        """Return whether it is there, as a folder."""
+        return bool(self._fs.isdir(self._root))
+
     def require(self) -> None:
         """Raise `UsageError` if a file is where the folder should be, or its bucket does not exist."""
         if self.is_file():

@@ -22,7 +22,6 @@ from pipelines.errors import UsageError
 from pipelines.store.folders import open_filesystem
 
 _ENDINGS = (".json", ".jsonl", ".ndjson", ".yml", ".yaml", ".csv", ".tsv", ".txt")
-_FOLDERS_BELOW = ("categories",)  # of a checkout of Shopify's taxonomy
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 _DELIMITERS = ";,\t|"
 _MAX_FIELD = 2**30  # characters of a CSV cell: the options of an attribute may be many
@@ -145,16 +144,10 @@ def _files(path: str) -> Iterator[str]:
         if not filesystem.isdir(inner):
             yield path
             return
-        folders = [path, *(f"{path.rstrip('/')}/{name}" for name in _FOLDERS_BELOW)]
-        names = []
-        for folder in folders:
-            _, place = open_filesystem(folder)
-            if filesystem.isdir(place):
-                found = sorted(each["name"] for each in filesystem.ls(place, detail=True) if each["type"] == "file")
-                names += [f"{folder.rstrip('/')}/{posixpath.basename(each)}" for each in found]
+        found = sorted(each["name"] for each in filesystem.ls(inner, detail=True) if each["type"] == "file")
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error}") from error
-    names = [name for name in names if name.lower().endswith(_ENDINGS)]
+    names = [f"{path.rstrip('/')}/{posixpath.basename(each)}" for each in found if each.lower().endswith(_ENDINGS)]
     if not names:
         raise UsageError(f"{path}: no file in it ends with {', '.join(_ENDINGS)}")
     yield from names

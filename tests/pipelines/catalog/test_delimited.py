@@ -66,7 +66,7 @@ def test_what_the_csv_module_writes_is_read_back(
         def read(self, _: int | None = None) -> bytes:
             return super().read(size)
 
-    lines = split_lines(decoded(Chunks(text.encode(encoding)), "utf-16" if encoding == "utf-16" else encoding))
+    lines = split_lines(decoded(Chunks(text.encode(encoding)), "utf-16" if encoding == "utf-16" else encoding, "c.csv"))
     assert [record.cells for record in read_records(lines, Dialect(delimiter, quote, escape))] == table
 
 

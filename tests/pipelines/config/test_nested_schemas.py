@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -16,7 +15,7 @@ from hpd_core.text.template import render_attribute, render_key
 from pipelines.config.importing.imported import one_line
 from pipelines.config.lint import lint
 from pipelines.config.nested_entries import MAX_LEAVES
-from pipelines.config.schema_file import dump_schemas, parse_schemas
+from pipelines.config.schema_file import parse_schemas
 from pipelines.errors import UsageError
 from tests.examples import examples
 from tests.pipelines.config.imports import done, write
@@ -141,7 +140,6 @@ def test_every_tree_is_a_schema_and_its_values_are_the_tree(tree: dict[str, Any]
     schemas = parse_schemas(document, "drawn")
     assert [attribute.name for attribute in schemas["A"].attributes] == places
     assert schemas["A"].nested(dict(zip(places, (each for _, each in flattened(tree)), strict=True))) == tree
-    assert parse_schemas(yaml.safe_load(dump_schemas(schemas)), "dumped") == schemas
     assert CategorySchema.model_validate(schemas["A"].model_dump(mode="json")) == schemas["A"]
 
 

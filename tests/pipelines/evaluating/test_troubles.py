@@ -114,7 +114,7 @@ def test_a_killed_judge_pays_once(tmp_path: Path) -> None:
     kept = Path(run) / "judge-answers.jsonl"
     with TroubleMaker(held) as server:
         options = ["--judge-set", "model=m", "--judge-set", "timeout_seconds=600", "--judge-set", "max_concurrency=3"]
-        command = [sys.executable, "pipelines/evaluate.py", run, "--judge", server.url, *options]
+        command = [sys.executable, "-m", "pipelines.cli", "evaluate", run, "--judge", server.url, *options]
         process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         try:
             wait_until(lambda: (kept.exists() and kept.read_bytes().count(b"\n") >= 12) or process.poll() is not None)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from hpd_core import Attribute, CategorySchema
 from tests.pipelines.evaluating.made_runs import Row
 from tests.pipelines.exporting.made_runs import ask, bag, exported, write_normalised_run, write_shop_run
@@ -61,25 +59,14 @@ def test_attributes_of_one_name_and_two_ids_are_two_columns(tmp_path: Path) -> N
     ]
 
 
-LOCALISED = "sku;family;brand-de_DE;brand-en_US;width-ecommerce;width-ecommerce-unit\nb;bags;Alt;;;\n"
-
-
-@pytest.fixture
-def localised(tmp_path: Path) -> str:
-    path = tmp_path / "products.csv"
-    path.write_text(LOCALISED, encoding="utf-8")
-    return write_shop_run(tmp_path / "run", path, "csv", "sku", [bag("b", row=0)])
-
-
-def test_the_column_of_a_locale_and_a_channel(localised: str, tmp_path: Path) -> None:
-    out = tmp_path / "new.csv"
-    options = ["--locale", "en_US", "--channel", "ecommerce", "--columns", "Color=", "--columns", "Lined="]
-    exported(localised, "--to", "akeneo", "--out", str(out), *options)
-    assert out.read_text(encoding="utf-8") == LOCALISED.replace("Alt;;;", "Alt;Acme;35.56;CENTIMETER")
-
-
-@pytest.mark.parametrize("options", [[], ["--locale", "fr_FR"], ["--channel", "ecommerce"]])
-def test_a_locale_that_nobody_names_is_refused(localised: str, tmp_path: Path, options: list[str]) -> None:
-    code, _, error = ask(localised, "--to", "akeneo", "--out", str(tmp_path / "new.csv"), *options)
+def test_the_column_of_a_locale_is_named(tmp_path: Path) -> None:
+    text = "sku;family;brand-de_DE;brand-en_US;width-ecommerce;width-ecommerce-unit\nb;bags;Alt;;;\n"
+    path, out = tmp_path / "products.csv", tmp_path / "new.csv"
+    path.write_text(text, encoding="utf-8")
+    run = write_shop_run(tmp_path / "run", path, "csv", "sku", [bag("b", row=0)])
+    code, _, error = ask(run, "--to", "akeneo", "--out", str(out))
     message = "the attribute 'Brand' has the columns brand-de_DE, brand-en_US in the original"
     assert (code, message in error) == (2, True), error
+    columns = ("Brand=brand-en_US", "Width=width-ecommerce", "Color=", "Lined=")
+    exported(run, "--to", "akeneo", "--out", str(out), *(part for each in columns for part in ("--columns", each)))
+    assert out.read_text(encoding="utf-8") == text.replace("Alt;;;", "Alt;Acme;35.56;CENTIMETER")

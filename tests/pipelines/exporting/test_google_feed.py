@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from hpd_core import Attribute, CategorySchema
 from pipelines.catalog.feeds import item_values
-from pipelines.shops import google_feed
 from tests.pipelines.evaluating.made_runs import Row
 from tests.pipelines.exporting.made_runs import exported, write_shop_run
 from tests.tables import table
@@ -57,12 +56,11 @@ def without_answers(text: str) -> str:
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=25, deadline=None)
-@given(items=_ITEMS, gap=_GAPS, chunk=st.sampled_from([1, 5, 33, 1 << 20]), overwrites=st.booleans())
+@given(items=_ITEMS, gap=_GAPS, overwrites=st.booleans())
 def test_answers_stand_in_their_items(
     tmp_path_factory: pytest.TempPathFactory,
     items: list[tuple[int, list[str], str]],
     gap: str,
-    chunk: int,
     overwrites: bool,
 ) -> None:
     folder = tmp_path_factory.mktemp("feed")
@@ -71,9 +69,7 @@ def test_answers_stand_in_their_items(
     path.write_text(text, encoding="utf-8")
     rows = [Row(f"p{number}", VALUES, "", "A", number) for number in range(len(items))]
     uri = write_shop_run(folder / "run", path, "xml", "id", rows, schemas=SCHEMAS)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(google_feed, "_CHUNK", chunk)
-        result = exported(uri, "--to", "google", "--out", str(out), *(["--overwrite"] if overwrites else []))
+    result = exported(uri, "--to", "google", "--out", str(out), *(["--overwrite"] if overwrites else []))
     new = out.read_text(encoding="utf-8")
     assert without_answers(new) == without_answers(text)
     before, after = (

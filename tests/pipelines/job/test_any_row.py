@@ -174,7 +174,7 @@ def check_column(kind: pa.DataType, seed: int, mapped: str, model: Path) -> None
             refused = str(error)
         if refused is not None:
             assert f"column {mapped!r}" in refused
-            assert "has the type" in refused
+            assert "no row of" in refused
             return
         products, dead = run(job)
         for row in dead:
@@ -244,9 +244,7 @@ def test_any_column_is_products_and_dead_letters(
 _TITLES = st.lists(
     st.text(st.characters(exclude_categories=["Cs"]), max_size=12).map("t".__add__), min_size=1, max_size=ROWS
 )
-_BROKEN = st.lists(
-    st.sampled_from([b"a,b", b'"open', b'"a"b,c,d,e', b"1,Shoes,\xff,x", b"1,2,3,4,5", b"\xe9"]), max_size=4
-)
+_BROKEN = st.lists(st.sampled_from([b"a,b", b'"open', b'"a"b,c,d,e', b"1,2,3,4,5"]), max_size=4)
 
 
 @given(titles=_TITLES, broken=_BROKEN)

@@ -35,7 +35,7 @@ LINES: list[tuple[bytes, str | None, str]] = [
     ),
     (line(7, '"light"', "-Infinity").encode(), "wrong_type", "infinity is none"),
     (line(8)[:-9].encode(), "broken_line", "it is cut off"),
-    ((line(9) + line(10)).encode(), "broken_line", "a second object"),
+    ((line(9) + line(10)).encode(), "broken_line", "Extra data at character"),
     (line(11).replace("Velor", "Größe").encode("cp1252"), "broken_line", "looks like Windows-1252"),
     (line(12, title="\ud83d").encode(), "wrong_type", "half a surrogate pair"),
     (b"\xef\xbb\xbf" + line(13).encode() + b"\r", None, ""),

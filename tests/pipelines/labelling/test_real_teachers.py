@@ -76,7 +76,7 @@ def test_killed_and_continued(labelling: Labelling, endpoint: str, taught_model_
         teacher = {"kind": "openai", "base_url": server.url, "model": str(taught_model_dir), "max_concurrency": 2}
         teacher |= {"timeout_seconds": 600}
         config = labelling.config({**teacher, "instruction": INSTRUCTION, "max_output_tokens": 60})
-        command = [sys.executable, "pipelines/label.py", "--config", str(config)]
+        command = [sys.executable, "-m", "pipelines.cli", "label", "--config", str(config)]
         process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         try:
             wait_until(lambda: (len(server.requests) == 12 and num_lines() >= 5) or process.poll() is not None)

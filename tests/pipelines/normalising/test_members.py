@@ -11,12 +11,12 @@ from hpd_core import Attribute
 from pipelines.config.schema_file import load_schemas
 from pipelines.normalising.measured_text import Normalised
 from pipelines.normalising.member_names import one_form, written_signs
-from pipelines.normalising.normalise import normalise
+from pipelines.normalising.normalise import Normaliser
 from tests.tables import table
 
 
 def member(raw: str, *values: Any) -> Normalised:
-    return normalise(Attribute(name="a", type="enum", values=values), raw)
+    return Normaliser(Attribute(name="a", type="enum", values=values)).normalise(raw)
 
 
 @table(

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from hpd_core import Attribute
 from pipelines.normalising.measured_text import NORM_STATUSES, Normalised
-from pipelines.normalising.normalise import normalise
+from pipelines.normalising.normalise import Normaliser
 from tests.examples import examples
 from tests.tables import table
 
@@ -28,12 +28,12 @@ ROAST = [
 def number(unit: Any, raw: str, *around: str) -> Normalised:
     """What a number becomes, at the places `before|after`."""
     evidence = [dict(zip(("before", "after"), each.split("|"), strict=True)) | {"match": "exact"} for each in around]
-    return normalise(Attribute(name="a", type="number", unit=unit), raw, evidence)
+    return Normaliser(Attribute(name="a", type="number", unit=unit)).normalise(raw, evidence)
 
 
 def text(raw: str, unit: Any = None, *around: str) -> Normalised:
     evidence = [dict(zip(("before", "after"), each.split("|"), strict=True)) | {"match": "exact"} for each in around]
-    return normalise(Attribute(name="a", unit=unit), raw, evidence)
+    return Normaliser(Attribute(name="a", unit=unit)).normalise(raw, evidence)
 
 
 @table(
@@ -112,9 +112,12 @@ def test_what_is_not_plausible_is_left_open(raw: str, status: str) -> None:
     """28 inches are the wheel's."""
     frame = Attribute.model_validate({"name": "Frame", "type": "number", "unit": "cm", "plausible": [30, 65]})
     evidence = [{"before": "", "after": " inch", "match": "exact"}]
-    assert normalise(frame, raw, evidence).status == status
+    assert Normaliser(frame).normalise(raw, evidence).status == status
     sized = Attribute.model_validate({"name": "Size", "unit": "cm", "plausible": [1, 100]})
-    assert (normalise(sized, "20 x 9 x 500 cm").status, normalise(sized, "20 x 9 x 50 cm").status) == (
+    assert (
+        Normaliser(sized).normalise("20 x 9 x 500 cm").status,
+        Normaliser(sized).normalise("20 x 9 x 50 cm").status,
+    ) == (
         "ambiguous",
         "ok",
     )
@@ -143,8 +146,8 @@ def test_what_is_converted_keeps_the_digits_that_the_text_has() -> None:
 
 def test_what_may_end_inside_of_a_number_is_left_open() -> None:
     evidence = [{"match": "ambiguous", "before": "", "after": " g"}]
-    assert normalise(Attribute(name="a", type="number", unit="g"), "500", evidence).status == "ambiguous"
-    assert normalise(Attribute(name="a"), "500 ml", evidence).status == "ambiguous"
+    assert Normaliser(Attribute(name="a", type="number", unit="g")).normalise("500", evidence).status == "ambiguous"
+    assert Normaliser(Attribute(name="a")).normalise("500 ml", evidence).status == "ambiguous"
 
 
 @table(
@@ -199,12 +202,12 @@ def test_texts_are_tidied_and_tell_their_quantity() -> None:
     ],
 )
 def test_a_member_is_found_by_what_texts_call_it(raw: str, label: str, id_: str | None) -> None:
-    assert normalise(Attribute(name="a", type="enum", values=ROAST), raw) == Normalised("ok", label, id=id_)
+    assert Normaliser(Attribute(name="a", type="enum", values=ROAST)).normalise(raw) == Normalised("ok", label, id=id_)
 
 
 @table(("raw", "norm"), [("true", "true"), ("Oui", "true"), ("nein", "false"), ("いいえ", "false"), ("perhaps", None)])
 def test_booleans(raw: str, norm: str | None) -> None:
-    assert normalise(Attribute(name="a", type="boolean"), raw).norm == norm
+    assert Normaliser(Attribute(name="a", type="boolean")).normalise(raw).norm == norm
 
 
 @table(
@@ -225,7 +228,7 @@ def test_booleans(raw: str, norm: str | None) -> None:
     ],
 )
 def test_dates(raw: str, norm: str) -> None:
-    assert normalise(Attribute(name="a", type="date"), raw) == Normalised("ok", norm)
+    assert Normaliser(Attribute(name="a", type="date")).normalise(raw) == Normalised("ok", norm)
 
 
 @table(
@@ -233,7 +236,7 @@ def test_dates(raw: str, norm: str) -> None:
     [("05/06/2024", "ambiguous"), ("12.05.24", "ambiguous"), ("30.02.2024", "no_rule"), ("soon", "no_rule")],
 )
 def test_dates_that_are_left_open(raw: str, status: str) -> None:
-    assert normalise(Attribute(name="a", type="date"), raw).status == status
+    assert Normaliser(Attribute(name="a", type="date")).normalise(raw).status == status
 
 
 UNITS = ["cm", "in", "kg", "ml", "°C", "h", "W", "%", "rings", "g/m²", "parsec", {"want": "cm", "accept": ["in"]}]
@@ -270,7 +273,7 @@ TEXTS = st.text(max_size=20) | st.lists(PIECES, max_size=8).map("".join)
 @given(st.sampled_from(ATTRIBUTES), TEXTS, TEXTS, TEXTS)
 def test_any_text_is_normalised_or_left_open(attribute: Attribute, raw: str, before: str, after: str) -> None:
     """Never an exception; and what is normal is normal: it becomes itself."""
-    found = normalise(attribute, raw, [{"match": "exact", "before": before, "after": after}])
+    found = Normaliser(attribute).normalise(raw, [{"match": "exact", "before": before, "after": after}])
     assert found.status in NORM_STATUSES
     assert (found.norm is not None) == (found.status == "ok")
     if found.norm is None:
@@ -278,5 +281,5 @@ def test_any_text_is_normalised_or_left_open(attribute: Attribute, raw: str, bef
     around = [{"match": "exact", "before": "", "after": f" {found.unit}"}] if attribute.type == "number" else None
     if attribute.type == "number" and found.num is None:
         return  # a range, of which the table's number is empty
-    again = normalise(attribute, found.norm, around)
+    again = Normaliser(attribute).normalise(found.norm, around)
     assert (again.status, again.norm, again.id) == ("ok", found.norm, found.id)

@@ -18,7 +18,6 @@ from pipelines.errors import UsageError
 from pipelines.quality.evaluation import evaluate_run
 from pipelines.quality.scoring import Counts
 from pipelines.store.tables import to_table
-from tests.pipelines.commands import ROOT
 
 # One product of a run: its answers, as the single value, several ones, or a status other than "value".
 Answers = Mapping[str, str | list[str] | tuple[str]]
@@ -190,7 +189,7 @@ def test_an_attribute_that_the_run_was_not_asked_for_counts_as_no_answer(tmp_pat
 
 def command(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, str(ROOT / "pipelines" / "evaluate.py"), *arguments],
+        [sys.executable, "-m", "pipelines.cli", "evaluate", *arguments],
         capture_output=True,
         text=True,
         timeout=600,

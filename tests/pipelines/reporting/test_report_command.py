@@ -8,12 +8,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.pipelines.commands import ROOT
 from tests.pipelines.reporting.reports import ask
 
 
 def test_the_command_writes_three_files_beside_the_run_or_elsewhere(run: Path, tmp_path: Path) -> None:
-    arguments = [sys.executable, str(ROOT / "pipelines/report.py"), str(run), "--usd-per-hour", "2"]
+    arguments = [sys.executable, "-m", "pipelines.cli", "report", str(run), "--usd-per-hour", "2"]
     ended = subprocess.run(
         arguments, capture_output=True, text=True, check=True, cwd=tmp_path, env=os.environ | {"COLUMNS": "20"}
     )

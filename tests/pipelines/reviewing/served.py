@@ -57,7 +57,7 @@ class Server:
 @contextmanager
 def serving(run: Path | str, *arguments: str, port: int = 0, **environment: str) -> Iterator[Server]:
     """Starts `hpd review`; it is killed in the end, as by `kill -9`."""
-    command = [sys.executable, "pipelines/review.py", str(run), "--port", str(port), *arguments]
+    command = [sys.executable, "-m", "pipelines.cli", "review", str(run), "--port", str(port), *arguments]
     process = subprocess.Popen(
         command, cwd=ROOT, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONUNBUFFERED": "1", **environment}
     )

@@ -149,7 +149,7 @@ def serving_here(
 @contextmanager
 def serving_apart(model: Path, *arguments: str, **environment: str) -> Iterator[Served]:
     """The real command in a process; it is killed in the end, if it has not ended."""
-    command = [sys.executable, "pipelines/serve.py", "--model", str(model), "--name", MODEL, "--port", "0"]
+    command = [sys.executable, "-m", "pipelines.cli", "serve", "--model", str(model), "--name", MODEL, "--port", "0"]
     command += ["--set", "engine.dtype=float32", "--set", "engine.device=cpu", *arguments]
     process = subprocess.Popen(
         command,

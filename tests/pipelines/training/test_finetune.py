@@ -248,7 +248,7 @@ def test_wrong_use(training: Training) -> None:
 def command(training: Training, **changes: Any) -> list[str]:
     path = training.folder / "finetune.yaml"
     path.write_text(yaml.safe_dump(training.document | changes))
-    return [sys.executable, "pipelines/finetune.py", "--config", str(path)]
+    return [sys.executable, "-m", "pipelines.cli", "finetune", "--config", str(path)]
 
 
 def has_checkpoint(output: Path) -> bool:
