@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from transformers import StoppingCriteria, StoppingCriteriaList
 
-from bench.workloads.workload import ForcedRecord
+from bench.workloads.workload import ForcedRecord, branch_prompts
 from hpd_core import EngineConfig
 from hpd_core.models import loading, steering
 from pipelines.errors import UsageError
@@ -32,15 +32,32 @@ class _AnswerLengths(StoppingCriteria):  # type: ignore[misc]
         return (self._ends <= input_ids.shape[1]).to(input_ids.device)
 
 
-@torch.inference_mode()
 def run_generate(model: Any, records: Sequence[ForcedRecord], batch_size: int) -> list[list[int]]:
     """transformers' generate, batched, left-padded; rows of like answer length share a batch."""
-    order = sorted(range(len(records)), key=lambda number: records[number].answer_length)
+    return _generate(
+        model, [record.trunk for record in records], [record.answer_length for record in records], batch_size
+    )
+
+
+def run_by_attribute(model: Any, records: Sequence[ForcedRecord], batch_size: int) -> list[list[int]]:
+    """generate with a sequence for each attribute, which shares nothing and writes its value alone.
+
+    Lu et al. 2024, PaDeLLM-NER (arXiv 2402.04838): all label-mention pairs are sequences of one batch.
+    """
+    prompts = [prompt for record in records for prompt in branch_prompts(record.layout)]
+    return _generate(model, prompts, [length for record in records for length in record.lengths], batch_size)
+
+
+@torch.inference_mode()
+def _generate(
+    model: Any, all_prompts: Sequence[list[int]], all_lengths: Sequence[int], batch_size: int
+) -> list[list[int]]:
+    order = sorted(range(len(all_prompts)), key=lambda number: all_lengths[number])
     answers: dict[int, list[int]] = {}
     for first in range(0, len(order), batch_size):
         numbers = order[first : first + batch_size]
-        prompts = [records[number].trunk for number in numbers]
-        lengths = [records[number].answer_length for number in numbers]
+        prompts = [all_prompts[number] for number in numbers]
+        lengths = [all_lengths[number] for number in numbers]
         width = max(len(prompt) for prompt in prompts)
         ids = torch.tensor([[0] * (width - len(prompt)) + prompt for prompt in prompts], device=model.device)
         mask = torch.tensor(
@@ -57,7 +74,7 @@ def run_generate(model: Any, records: Sequence[ForcedRecord], batch_size: int) -
         )[:, width:].tolist()
         # Behind a row that is done stands padding.
         answers |= {number: row[:length] for number, row, length in zip(numbers, rows, lengths, strict=True)}
-    return [answers[number] for number in range(len(records))]
+    return [answers[number] for number in range(len(all_prompts))]
 
 
 def run_prompt_lookup(model: Any, records: Sequence[ForcedRecord], batch_size: int) -> list[list[int]]:

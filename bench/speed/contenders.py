@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from bench.rivals.continuous_batching import run_continuous
-from bench.rivals.generate import run_draft_model, run_generate, run_prompt_lookup
+from bench.rivals.generate import run_by_attribute, run_draft_model, run_generate, run_prompt_lookup
 from bench.rivals.naive_hpd import run_naive_hpd
 from bench.rivals.parallel_decoding import run_anpd, run_block_diffusion, run_jacobi, run_lexical_units
 from bench.rivals.vllm_process import VllmProcess
@@ -28,6 +28,7 @@ from pipelines.errors import UsageError
 
 GENERATE, NAIVE, TREE, APART = "transformers generate", "naive padded HPD", "tree", "tree, no text shared"
 PROMPT_LOOKUP, DRAFT_MODEL = "generate, prompt lookup", "generate, draft model"
+BY_ATTRIBUTE = "generate, by attribute"
 BOTH_WAYS = "tree, both ways"
 CONTINUOUS = "transformers continuous batching"
 JACOBI, ANPD = "Jacobi decoding", "ANPD"
@@ -37,7 +38,18 @@ LEXICAL_UNITS, BLOCK_DIFFUSION = "lexical units (LUD)", "block diffusion"
 CEILING, FLOOR = "ceiling", "floor"
 
 ON_REQUEST = frozenset(
-    {PROMPT_LOOKUP, CONTINUOUS, JACOBI, ANPD, LEXICAL_UNITS, BLOCK_DIFFUSION, VLLM_SCHEMA, APART, BOTH_WAYS}
+    {
+        PROMPT_LOOKUP,
+        BY_ATTRIBUTE,
+        CONTINUOUS,
+        JACOBI,
+        ANPD,
+        LEXICAL_UNITS,
+        BLOCK_DIFFUSION,
+        VLLM_SCHEMA,
+        APART,
+        BOTH_WAYS,
+    }
 )
 """Those that run only if they are asked for: most take one product at a time, and as long as all others together."""
 
@@ -192,6 +204,10 @@ def contenders(
         with steering.own_attention(model):
             return timed(lambda: run_naive_hpd(model, forced, batch_size))
 
+    def by_attribute() -> TimedRun:
+        with steering.own_attention(model):
+            return timed(lambda: run_by_attribute(model, forced, batch_size))
+
     def continuous() -> TimedRun:
         with steering.own_attention(model):
             seconds, answers = run_continuous(model, forced, batch_size)
@@ -201,6 +217,7 @@ def contenders(
     runs: Contenders = {
         GENERATE: rival(run_generate),
         PROMPT_LOOKUP: rival(run_prompt_lookup, _ASSISTED),
+        BY_ATTRIBUTE: by_attribute,
         CONTINUOUS: continuous,
         JACOBI: rival(run_jacobi, _OURS),
         ANPD: rival(run_anpd, _OURS),

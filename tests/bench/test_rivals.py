@@ -10,11 +10,12 @@ import pytest
 import torch
 
 from bench.rivals.continuous_batching import run_continuous
-from bench.rivals.generate import run_generate, run_prompt_lookup
+from bench.rivals.generate import run_by_attribute, run_generate, run_prompt_lookup
 from bench.rivals.parallel_decoding import BlockDiffusion, LexicalUnits, decode, run_anpd, run_jacobi
 from bench.speed.contenders import (
     ANPD,
     BLOCK_DIFFUSION,
+    BY_ATTRIBUTE,
     CONTINUOUS,
     DRAFT_MODEL,
     JACOBI,
@@ -22,7 +23,7 @@ from bench.speed.contenders import (
     PROMPT_LOOKUP,
     check_lengths,
 )
-from bench.workloads.workload import ForcedRecord, Workload
+from bench.workloads.workload import ForcedRecord, Workload, branch_prompts
 from hpd_core import EngineConfig
 from hpd_core.models import loading
 from tests.bench.test_benchmark import NUM_RECORDS, RIVALS, run
@@ -115,6 +116,12 @@ def test_what_is_taken_without_proof(model: Any, length: int) -> None:
         assert decode(model, prompt, 14, guesser) == slow_blocks(model, prompt, threshold, 14)
 
 
+def test_by_attribute_every_value_is_a_sequence_of_its_own(model: Any, workload: Workload) -> None:
+    records = workload.forced(model.config, EngineConfig())
+    asked = [each for record in records for each in zip(branch_prompts(record.layout), record.lengths, strict=True)]
+    assert run_by_attribute(model, records, 4) == [greedy(model, prompt, count) for prompt, count in asked]
+
+
 @pytest.mark.full
 def test_on_request_everybody_runs(workplace: Workplace) -> None:
     workplace.write_parquet("a.parquet", products(NUM_RECORDS))
@@ -126,7 +133,7 @@ def test_on_request_everybody_runs(workplace: Workplace) -> None:
     assert result.exit_code == 0, result.output
     facts = json.loads(result.stdout.strip().splitlines()[-1])
     on_request = {PROMPT_LOOKUP, DRAFT_MODEL, CONTINUOUS, JACOBI, ANPD, LEXICAL_UNITS, BLOCK_DIFFUSION}
-    assert on_request < set(facts["seconds"])
+    assert on_request | {BY_ATTRIBUTE} < set(facts["seconds"])
     assert {"transformers generate", "tree", "ceiling"} < set(facts["seconds"])
     assert set(facts["notes"]) == on_request | {"floor"}
     for name in on_request - {CONTINUOUS}:
