@@ -125,7 +125,9 @@ for _name in ("time", "date-time", "duration", "uri", "hostname"):
     FORMAT_CHECKER.checks(_name)(partial(_is_of_format, _name))
 
 _CHECK_SECONDS = 2.0
+_PATTERN_SECONDS = 1.0
 _deadline: ContextVar[float] = ContextVar("when the check of an answer ends, by the monotonic clock")
+_seconds_left: ContextVar[float] = ContextVar("seconds that the patterns of an answer may still take")
 
 
 class _UncheckedError(ValueError):
@@ -133,10 +135,14 @@ class _UncheckedError(ValueError):
 
 
 def _is_found(pattern: str, text: str) -> bool:
+    """Search within the time that is left: it may take very long, and Python's own search cannot be stopped."""
+    left, started = _seconds_left.get(), time.monotonic()
     try:
-        return matches(pattern, text)
+        return matches(pattern, text, left)
     except PatternError as error:
         raise _UncheckedError(f"whether it matches {pattern[:80]!r} cannot be checked: {error}") from error
+    finally:
+        _seconds_left.set(left - (time.monotonic() - started))
 
 
 def _pattern(_: Any, pattern: str, instance: Any, __: Any) -> Iterator[ValidationError]:
@@ -247,6 +253,7 @@ def checker(schema: Mapping[str, Any]) -> Callable[[Any], list[Problem]]:
     has_patterns = "patternProperties" in repr(schema)
 
     def problems(data: Any) -> list[Problem]:
+        _seconds_left.set(_PATTERN_SECONDS)
         _deadline.set(time.monotonic() + _CHECK_SECONDS)
         try:
             with recursion_errors():

@@ -28,7 +28,7 @@ from jsonschema import Draft202012Validator
 from hpd_core.errors import SchemaError
 from hpd_core.json_schema.answers import FORMATS
 from hpd_core.json_schema.references import References, Unsplit
-from hpd_core.text.grammars import PatternError, grammar_problem, searcher
+from hpd_core.text.grammars import PatternError, compiled, grammar_problem
 from hpd_core.text.template import Piece, PromptTemplate, chat_wrapping, single_header
 from hpd_core.text.value_kinds import (
     Boolean,
@@ -158,7 +158,7 @@ def _text(schema: Mapping[str, Any], where: str, nullable: bool) -> JsonString |
     if pattern is None:
         return JsonString(nullable) if format_ is None else Pattern(format_[0], nullable)
     try:
-        searcher(pattern)
+        compiled(pattern)
     except PatternError as error:
         raise SchemaError(where, f"its pattern cannot be checked: {error}") from error
     # Some patterns can only be checked, when the answer is there.

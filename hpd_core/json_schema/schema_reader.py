@@ -298,6 +298,8 @@ def _as_json(schema: Mapping[str, Any], most_bytes: int) -> Any:
         raise SchemaError("", "it is nested too deeply: flatten it") from error
     if size > most_bytes:
         raise SchemaError("", f"it has {size:,} bytes, at most {most_bytes:,} are read: leave out what is not needed")
+    if isinstance(schema, Mapping) and not isinstance(schema.get("$schema", ""), str):
+        raise SchemaError("/$schema", "it is no text: name a draft, such as 2020-12's")
     return json.loads(text)
 
 

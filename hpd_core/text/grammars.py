@@ -19,7 +19,7 @@ from weakref import WeakSet
 
 import numpy as np
 import numpy.typing as npt
-from jsonschema_rs import Draft202012Validator, FancyRegexOptions, ValidationError
+import regex
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 
 from hpd_core.errors import HPDError
@@ -194,11 +194,20 @@ class Grammars:
             return found
 
 
-_PART = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*(?:\]|\Z)|.", re.DOTALL)
+_LONGEST = 20_000
+_MOST_WRITTEN = 50_000
+"""Maximum parts with repetitions written out: `regex` writes them out, and crashes with some hundred thousand."""
+_PART = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*(?:\]|\Z)|\{(\d+),?\d*\}|.", re.DOTALL)
+_GROUP = re.compile(r"\((?!\?)|\(\?(?:[:=!]|<[=!]|P?<[A-Za-z_]\w*>|[is-]+[:)])")
+_UNICODE = re.compile(r"\\[pPsS]")
+# `regex` reads these as fuzzy matching or a maximum count, as what gives nothing back, and as a named class; others as
+# plain characters, or not at all.
+_FUZZY = re.compile(r"\{(?:\s*(?:\d+\s*<=?\s*)?\d*[dies]|,[\d}])")
+_POSSESSIVE = re.compile(r"(?:[*+?]|\{\d+,?\d*\})\+")
+_NAMED_CLASS = re.compile(r"\[.*\[:\^?\w+:\]", re.DOTALL)
 # Within a class, grammars read these as a class of its own and as operations on two.
 _CLASS_OPERATION = re.compile(r"\[(?:\\.|[^\\])*?(?:\[|&&|--|~~)", re.DOTALL)
 _FLAGS = re.compile(r"\(\?[is-]")
-_STEPS = FancyRegexOptions(backtrack_limit=100_000)
 
 
 class PatternError(HPDError):
@@ -206,16 +215,47 @@ class PatternError(HPDError):
 
 
 @lru_cache(maxsize=256)
-def searcher(pattern: str) -> Any:
-    """Return the validator that searches for the expression as JSON Schema says, within a number of steps.
+def compiled(pattern: str) -> regex.Pattern[str]:
+    """Return the expression for which texts are searched: `\\d` and `\\w` are those of ASCII, `$` is the very end.
 
     Raises:
-        PatternError: it is not one, or is too large.
+        PatternError: it is not one, is too large, or is read in two ways.
     """
+    if len(pattern) > _LONGEST:
+        raise PatternError(f"it has more than {_LONGEST:,} characters")
+    _check(pattern)
+    parts = (part[0] for part in _PART.finditer(pattern))
+    strict = "".join("\\Z" if part == "$" else part for part in parts)
     try:
-        return Draft202012Validator({"pattern": pattern}, offline=True, pattern_options=_STEPS)
-    except ValueError as error:
-        raise PatternError("it is no regular expression of JSON Schema, or too large: write another one") from error
+        # With the flag, properties and spaces would be ASCII's, too.
+        return regex.compile(strict, 0 if _UNICODE.search(pattern) else regex.ASCII)
+    except (regex.error, ValueError, OverflowError, RecursionError, MemoryError) as error:
+        raise PatternError(f"it is no regular expression: {error}") from error
+
+
+def _check(pattern: str) -> None:
+    """Raise `PatternError` for a pattern that is too large written out, is read in two ways, or has strange groups."""
+    sizes, last = [0], 0  # of the groups that are open, and of the part before
+    for part in _PART.finditer(pattern):
+        found = next(filter(None, (form.match(pattern, part.start()) for form in (_FUZZY, _POSSESSIVE))), None)
+        if found := found or _NAMED_CLASS.match(part[0]):
+            raise PatternError(f"{found[0]!r} is read in two ways: write '\\{{', '[\\[:' or '\\+' for characters")
+        if part[1]:
+            times = max(1, int(part[1].lstrip("0")[:6] or "0"))
+            sizes[-1] += last * (times - 1)
+            last *= times
+        elif part[0] == "(":
+            if not _GROUP.match(pattern, part.start()):
+                group = pattern[part.start() : part.start() + 4]
+                raise PatternError(f"{group!r} begins no group of JSON Schema's expressions: write it without")
+            sizes.append(1)
+        else:
+            last = sizes.pop() if part[0] == ")" and len(sizes) > 1 else 1
+            sizes[-1] += last
+        if sizes[-1] > _MOST_WRITTEN:
+            raise PatternError(
+                f"it has more than {_MOST_WRITTEN:,} characters when its repetitions are written out: repeat less often"
+            )
 
 
 def _otherwise_in_grammars(pattern: str) -> str | None:
@@ -228,16 +268,13 @@ def _otherwise_in_grammars(pattern: str) -> str | None:
     return None
 
 
-def matches(pattern: str, text: str) -> bool:
+def matches(pattern: str, text: str, seconds: float) -> bool:
     """Return whether a pattern is found in a text.
 
     Raises:
-        PatternError: it cannot be searched for, or not in so many steps.
+        PatternError: it cannot be searched for, or not in this time.
     """
     try:
-        searcher(pattern).validate(text)
-    except ValidationError as error:
-        if error.kind.as_dict().keys() & {"error", "message"}:
-            raise PatternError("it was not found out in time: write it with fewer ways to match") from error
-        return False
-    return True
+        return compiled(pattern).search(text, timeout=max(seconds, 0.001)) is not None
+    except (TimeoutError, MemoryError) as error:
+        raise PatternError(f"it was not found out in {seconds:.1f} s: write it with fewer ways to match") from error

@@ -56,6 +56,7 @@ _UNIT = rf"(?:[0-9ABCEFabcef]{_HEX}{{3}}|[dD](?:[0-7]{_HEX}{{2}}|[89ABab]{_HEX}{
 # A backslash that begins no escape is read as itself (text/values.py).
 _TEXT = rf'(?:[^\x00-\x1f"\\]|\\(?:[^\x00-\x1fu]|u{_UNIT}))*'
 """Expression for the text between the quotes of a string."""
+_QUOTE = ord('"')
 _TEXTS = r"\x00"
 """Byte that stands for the texts of an enum: thousands of them are a trie, which is added afterwards."""
 _MAX_SPACES = 2
@@ -97,7 +98,7 @@ def _expression(kind: ValueKind, *, is_list: bool) -> str | None:
             )
             behind = f"(?: ?(?:{written}))?" if written else ""
             return f'{_JSON_NUMBER if is_list else _NUMBER}|"{_NUMBER}{behind}"'
-        case OneOf():
+        case OneOf() if kind.values or kind.synonyms:
             spellings = _spellings(kind)
             bare = [re.escape(text) for text in spellings if text[0] != '"']
             return "|".join([*bare, *([_TEXTS] if len(bare) < len(spellings) else [])])
@@ -121,11 +122,16 @@ def _of_expression(expression: str, texts: Iterable[str]) -> Automaton:
     numbers = {state: number for number, state in enumerate(sorted({start, *(way[0] for way in ways)}))}
     numbers |= dict.fromkeys(finals, len(numbers))
     num_nodes = len(set(numbers.values()))
-    ordered = sorted({text.encode() for text in texts})
+    ordered = sorted({text.encode()[1:] for text in texts})
     found = [np.array([[numbers[s], byte, numbers[t]] for s, byte, t in sorted(ways) if byte], dtype=np.int64)]
+    opened: dict[int, int] = {}  # end -> the node after the opening quote, for all states that texts may follow
     for state, _, target in (way for way in sorted(ways) if not way[1]):
-        found.append(_trie(numbers[state], ordered, numbers[target], num_nodes))
-        num_nodes += len(found[-1]) - len(ordered)
+        end = numbers[target]
+        if end not in opened:
+            opened[end] = num_nodes
+            found.append(_trie(num_nodes, ordered, end, num_nodes + 1))
+            num_nodes += 1 + len(found[-1]) - len(ordered)
+        found.append(np.array([[numbers[state], _QUOTE, opened[end]]], dtype=np.int64))
     every = np.concatenate(found)
     every = every[np.argsort(every[:, 0], kind="stable")]
     return Automaton(num_nodes, numbers[start], numbers[next(iter(finals))], *every.T)

@@ -29,7 +29,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Literal, Self
 
-from jinja2 import TemplateError
+from jinja2 import Environment, TemplateError
 from pydantic import (
     Field,
     SerializerFunctionWrapHandler,
@@ -69,9 +69,12 @@ _LEFT_TO_CHANCE = (
     "the tokenizer's chat template shows something else every time, so that no answer could be had again; set "
     "prompt.chat to 'never', or use a template without chance in it"
 )
-# Jinja's filter, alone or within `map`, and its nonsense. To render twice is not enough: one of two is the same half of
-# the time.
-_CHANCE = re.compile(r"""(?:\||\bfilter\b)\s*random\b|['"]random['"]|\blipsum\b""")
+_CHANCE = re.compile(r"\brandom\b|\blipsum\b")
+# In Jinja's tokens, one a line.
+_CHANCE_IN_CODE = re.compile(
+    r"""^operator\ \|\nname\ random$ | ^name\ map\noperator\ \(\nstring\ ['"]random['"]$ | ^name\ lipsum$""",
+    re.MULTILINE | re.VERBOSE,
+)
 
 _RULES = """\
 Answer with JSON: {shape}, every attribute on a line of its own. Copy each value from the product text in as \
@@ -228,7 +231,7 @@ def _render_chat(tokenizer: Any, messages: list[dict[str, str]], date: datetime.
     now = datetime.datetime.combine(date, datetime.time())
     try:
         chat_template: str = tokenizer.get_chat_template()
-        if _CHANCE.search(chat_template):
+        if _has_chance(chat_template):
             raise PromptError(_LEFT_TO_CHANCE)
         clock: dict[str, Any] = {}
         if "strftime_now" in chat_template:
@@ -244,6 +247,18 @@ def _render_chat(tokenizer: Any, messages: list[dict[str, str]], date: datetime.
     except (TemplateError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         raise PromptError(f"the tokenizer's chat template refuses our messages: {_one_line(str(error))}") from error
     return text
+
+
+def _has_chance(chat_template: str) -> bool:
+    """Return whether the template uses Jinja's randomness: the filter `random`, alone or within `map`, or `lipsum`.
+
+    Rendering it twice is not enough: a choice of two is the same half of the time.
+    """
+    if not _CHANCE.search(chat_template):
+        return False
+    tokens = Environment().lex(chat_template)
+    code = "\n".join(f"{kind} {text}" for _, kind, text in tokens if kind in ("name", "operator", "string"))
+    return _CHANCE_IN_CODE.search(code) is not None
 
 
 def _adds_bos(tokenizer: Any) -> bool:

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 from json.scanner import py_make_scanner  # type: ignore[attr-defined]
@@ -45,6 +46,7 @@ from hpd_core.types import Attribute, Choice, Value, ValueStatus, is_encodable
 
 _BOOLEANS = {"true": "true", "yes": "true", "false": "false", "no": "false"}
 _ITEM_SEPARATOR = "; "
+_PATTERN_SECONDS = 1.0
 _NUMBER_ENDS = frozenset(" \t,]}")
 
 
@@ -244,9 +246,11 @@ def _by_grammar(kind: ValueKind, line: str, closed: bool) -> tuple[Any, ValueSta
     item = kind.item if isinstance(kind, ListOf) else kind
     if status != "value" or not isinstance(item, Pattern):
         return value, status
-    texts = value if isinstance(kind, ListOf) else [value]
+    texts, until = value if isinstance(kind, ListOf) else [value], time.monotonic() + _PATTERN_SECONDS
     try:
-        is_fit = isinstance(texts, list) and all(isinstance(text, str) and matches(item.regex, text) for text in texts)
+        is_fit = isinstance(texts, list) and all(
+            isinstance(text, str) and matches(item.regex, text, until - time.monotonic()) for text in texts
+        )
     except PatternError:
         is_fit = False
     return (value, "value") if is_fit else (None, "invalid")

@@ -236,9 +236,8 @@ class Platt:
 
     def of(self, score: float) -> float:
         """Return the probability at a score."""
-        odds = self.slope * score + self.intercept
-        # Written so that neither side overflows.
-        return 1 / (1 + math.exp(-odds)) if odds >= 0 else math.exp(odds) / (1 + math.exp(odds))
+        # Nothing is certain: farther out, a float would be 0 or 1.
+        return 1 / (1 + math.exp(-max(-30.0, min(30.0, self.slope * score + self.intercept))))
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data for JSON."""
