@@ -35,9 +35,7 @@ def main(
     out: Annotated[
         str | None, typer.Option(help="a file, if it ends like one, or a folder; by default 'export' in the run's")
     ] = None,
-    force: Annotated[
-        bool, typer.Option("--force", help="write over files that no export of this run has written, too")
-    ] = False,
+    force: Annotated[bool, typer.Option("--force", help="write over existing files")] = False,
     raw: Annotated[
         bool, typer.Option("--raw", help="take values without a normalised form, too, as the model wrote them")
     ] = False,

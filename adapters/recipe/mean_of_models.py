@@ -1,6 +1,6 @@
 """Writes the model, or adapter, whose weights are the mean of those of several: a "soup" of trainings of one base.
 
-    python bench/mean_of_models.py runs/a/model runs/b/model --out runs/mean
+    python -m adapters.recipe.mean_of_models runs/a/model runs/b/model --out runs/mean
 
 They must have the same weights by name and shape, as trainings of one base have. All other files are those of the last.
 """

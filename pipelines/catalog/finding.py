@@ -21,7 +21,7 @@ from pipelines.catalog.file_kinds import (
     unpacked_name,
 )
 from pipelines.catalog.listing import LeftOutFile, LeftOutFiles, ListedPlace, list_places, shown_name
-from pipelines.catalog.table_formats import refuse_tables
+from pipelines.catalog.table_formats import TablesAround
 from pipelines.config.catalog_input import InputFormat
 from pipelines.errors import UsageError
 from pipelines.store.folders import map_requests, open_filesystem
@@ -56,9 +56,9 @@ def find_files(
     Raise `UsageError` for what cannot be listed or read, and for a path without readable files.
     """
     file_format: Literal["auto"] | FileFormat = "csv" if input_format == "shopify" else input_format
-    listings = map_requests(lambda item: list_places(*item, anonymous), list(enumerate(paths)))
-    listed = [place for listing in listings for place in listing]
-    refuse_tables((place.filesystem, place.path) for place in listed if place.kind is None and not place.first)
+    around = TablesAround()
+    listings = map_requests(lambda item: list_places(*item, anonymous, around), list(enumerate(paths)))
+    around.refuse()
     own = [f"{open_filesystem(output)[1]}/" for output in outputs]
     places, again = _each_once([place for listing in listings for place in _without_runs(listing, own)])
     with ThreadPoolExecutor(_THREADS) as pool:

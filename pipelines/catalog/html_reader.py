@@ -119,23 +119,52 @@ class HtmlReader:
         return len(self._text) if name in ("script", "style") else start
 
     def _raise(self, start: int, end: int) -> int | None:
-        """Write the number in the <sup> that opens at [start, end) as a power, behind a letter or 10; return its end.
+        """Write the number in the <sup> that opens at [start, end) as a power or fraction: 10<sup>6</sup> is not 106.
 
-        Returns None for anything else: 5<sup>1</sup>/2 is 5 1/2.
+        Returns:
+            The end of the element; None if it holds anything else.
         """
-        raised = RAISED.match(self._text, end)
-        if raised is None or not (self._out.last.isalpha() or self._out.is_at_ten):
+        closed = RAISED_END.search(self._text, end, end + MAX_RAISED)
+        if closed is None:
             return None
-        self._out.seam = None
-        self._out.write(raised[1].translate(SUPERSCRIPT), end)
-        self._out.set_apart(raised.end(1), raised.end(), words=False)
-        return raised.end()
+        inside = self._text[end : closed.start()]
+        number = html.unescape(re.sub(STYLE_TAG, "", inside)).strip(SPACES + ZERO_WIDTH)
+        is_fraction = FRACTION.fullmatch(number) or (number.isdecimal() and self._is_over(closed.end()))
+        if is_fraction:
+            self._out.set_apart(start, end, words=False)
+        elif RAISED.fullmatch(number) is None:
+            return None
+        elif self._out.is_at_ten and DECIMAL.fullmatch(number):
+            self._out.write("^", start, end)
+        else:
+            self._out.seam = None
+            number = number.translate(SUPERSCRIPT)
+        if len(number) == len(inside):
+            self._out.write(number, end)
+        else:
+            self._out.write(number, end, closed.start())
+        self._out.set_apart(*closed.span(), words=False)
+        return closed.end()
+
+    def _is_over(self, end: int) -> bool:
+        """Return whether a raised number that ends here is the numerator of a fraction, not a power."""
+        bar = BAR.match(self._text, end)
+        if bar is None:
+            return False
+        last = self._out.last
+        # 5<sup>1</sup>/2, but 10<sup>9</sup>/2 and m<sup>2</sup>/24
+        return bar["lower"] is not None or not last or (last.isdigit() and not self._out.is_at_ten)
 
     def _entity(self, match: re.Match[str]) -> tuple[str, int] | None:
         """Return the character that a reference names, and where the reference ends; None if it names none."""
         end = match.end()
         if (number := match["decimal"] or match["hex"]) is not None:
-            return html.unescape(f"&#{int(number, 10 if match['decimal'] else 16)};"), end
+            code = int(number, 10 if match["decimal"] else 16)
+            low = ENTITY.match(self._text, end) if 0xD800 <= code < 0xDC00 else None
+            if low is not None and 0xDC00 <= (half := int(low["decimal"] or 0) or int(low["hex"] or "0", 16)) < 0xE000:
+                # Half by half, as languages write it whose characters have 16 bits.
+                return chr(0x10000 + (code - 0xD800) * 0x400 + half - 0xDC00), low.end()
+            return html.unescape(f"&#{code};"), end
         name = match["entity"]
         if match["again"] and name in ("lt", "gt") and not self._is_html:
             # All of the text may be escaped: what it holds as text is read in a round of its own.
@@ -310,8 +339,18 @@ RUN = re.compile(
 )
 # A line of text with at most one space in each place is copied at once.
 LINE_OF_TEXT = re.compile(rf"( ?)([^{SPACES}{ZERO_WIDTH}\\]+(?:[ ][^{SPACES}{ZERO_WIDTH}\\]+)*+)( ?)")
-RAISED = re.compile(r"([+\-−–]?\d+)</sup\s*>(?!\s*[/⁄∕]\s*[\d<])", re.IGNORECASE)
-SUPERSCRIPT = str.maketrans("0123456789+-−–", "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁻⁻")
+STYLE_TAG = r"</?(?:b|em|font|i|small|span|strong|u)\b[^<>]*>"
+RAISED_END = re.compile(r"</sup\s*>", re.IGNORECASE)
+MAX_RAISED = 200  # characters between the tags
+RAISED = re.compile(r"[+\-−–]?\d+(?:[.,]\d+)*[+\-−–]?|n", re.IGNORECASE)
+DECIMAL = re.compile(r"[+\-−–]?\d+[.,]\d+")
+FRACTION = re.compile(r"\d+\s*[/⁄∕]\s*\d+")
+BAR = re.compile(
+    rf"(?:{STYLE_TAG}|\s)*(?:[/⁄∕]|&(?:frasl|sol|#0*47|#0*8260|#x0*2f|#x0*2044);)(?:{STYLE_TAG}|\s)*"
+    rf"(?P<lower><sub\b[^<>]*>(?:{STYLE_TAG}|\s)*)?\d",
+    re.IGNORECASE,
+)
+SUPERSCRIPT = str.maketrans("0123456789+-−–nN", "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁻⁻ⁿⁿ")
 TEN = re.compile(r"(?<!\d)10\Z")
 
 

@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 from pipelines.catalog.file_kinds import STAGED_FORMATS
 from pipelines.catalog.finding import FoundFile, find_files
 from pipelines.catalog.listing import LeftOutFiles, listed_names
-from pipelines.catalog.parquet_rows import first_rows, open_rows
+from pipelines.catalog.parquet_rows import byte_columns, check_column_types, check_doubled, first_rows, open_rows
 from pipelines.catalog.paths import belongs_to, find_column, parquet_columns
 from pipelines.catalog.row_checks import FirstLines, FirstRows, leads_nowhere, require_columns
 from pipelines.catalog.rows import DeadRows
@@ -52,6 +52,7 @@ class SourceFile:
         num_sampled: number of its first rows that were checked.
         dead_in_sample: checked rows that will be dead letters.
         sample_ids: product ids of the other checked rows.
+        byte_columns: mapped Parquet columns whose bytes are read as text.
         staged: name under which its rows are staged, if it can only be read from the beginning.
         doubts: sentences on cells that may be read as nobody meant them.
     """
@@ -64,6 +65,7 @@ class SourceFile:
     num_sampled: int = 0
     dead_in_sample: DeadRows = field(default_factory=DeadRows)
     sample_ids: Sequence[str] = ()
+    byte_columns: Sequence[str] = ()
     staged: str | None = None
     doubts: Sequence[str] = ()
 
@@ -98,7 +100,7 @@ class Sources:
 
     def warnings(self) -> list[str]:
         """Return what a user should know about the files before any work, one line each."""
-        return [*self.left_out.warnings(), *self._alike(), *self._without_rows(), *self._doubts()]
+        return [*self.left_out.warnings(), *self._alike(), *self._without_rows(), *self._bytes(), *self._doubts()]
 
     def _alike(self) -> Iterator[str]:
         """Yield a warning for each set of identical files that are all read."""
@@ -125,6 +127,14 @@ class Sources:
             yield (
                 f"of {num_rows:,} rows looked at, the first {self.num_sampled:,} of each file, {dead.rows.total():,} "
                 f"will be dead letters: {reasons}"
+            )
+
+    def _bytes(self) -> Iterator[str]:
+        for column in dict.fromkeys(column for file in self.files for column in file.byte_columns):
+            names = [file.name for file in self.files if column in file.byte_columns]
+            yield (
+                f"column {column!r} holds bytes in {listed_names(names)}: they are read as UTF-8 text, and where they "
+                "are none the row will be a dead letter"
             )
 
     def _doubts(self) -> Iterator[str]:
@@ -171,6 +181,7 @@ def _scan_parquet(name: str, filesystem: Any, path: str, config: InputConfig, nu
         metadata, schema = parquet.metadata, parquet.schema_arrow
         fingerprint = etag or footer_hash(file, size)
     require_columns(config, schema.names, name)
+    check_column_types(config, schema, name)
     columns = parquet_columns(config.columns, schema)
     segments = []
     for index in range(metadata.num_row_groups):
@@ -183,8 +194,8 @@ def _scan_parquet(name: str, filesystem: Any, path: str, config: InputConfig, nu
     with filesystem.open(path, "rb", cache_type="none") as file:
         for number, row in enumerate(first_rows(file, num_sampled, config.columns)):
             first.add(number, row)
-    first.check(schema.names)
-    return SourceFile(name, "parquet", size, fingerprint, segments, first.num_rows, first.dead, first.ids)
+    sampled = (first.num_rows, first.dead, first.ids)
+    return SourceFile(name, "parquet", size, fingerprint, segments, *sampled, byte_columns(config, schema))
 
 
 def _scan_staged(file: FoundFile, config: InputConfig, num_sampled: int) -> SourceFile:
@@ -196,13 +207,13 @@ def _scan_staged(file: FoundFile, config: InputConfig, num_sampled: int) -> Sour
         if names:
             missing = [path for path in config.columns if leads_nowhere(path, names, staged.facts)]
             require_columns(config, list(dict.fromkeys(names)), file.name, missing)
+        check_doubled(config, staged_names(parquet), file.name)
         found = (find_column(path, names) for path in config.columns)
         segments = _staged_segments(parquet, [each[0] for each in found if each is not None])
         for number, values, problem, _ in itertools.islice(
             read_staged(opened, 0, sys.maxsize, config.columns), num_sampled
         ):
             first.add(number, problem or values or {})
-    first.check()
     return SourceFile(
         file.name,
         staged.format,

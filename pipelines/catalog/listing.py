@@ -15,6 +15,7 @@ from fsspec.implementations.local import LocalFileSystem
 from fsspec.utils import glob_translate
 
 from pipelines.catalog.file_kinds import HIDDEN, SPECIAL, FileKind
+from pipelines.catalog.table_formats import TablesAround, refuse_tables
 from pipelines.errors import UsageError
 from pipelines.store.folders import open_filesystem
 
@@ -55,7 +56,7 @@ class ListedPlace:
         return f"{type(self.filesystem).__name__}:{self.path}"
 
 
-def list_places(argument: int, path: str, anonymous: bool) -> list[ListedPlace]:
+def list_places(argument: int, path: str, anonymous: bool, around: TablesAround) -> list[ListedPlace]:
     """List the files at one path, sorted by name. Raise `UsageError` if there are none or they cannot be listed."""
     filesystem, root = open_filesystem(path, anonymous=anonymous)
     named = ListedPlace(argument, path.rstrip("/") or "/", filesystem, root, "named")
@@ -64,15 +65,17 @@ def list_places(argument: int, path: str, anonymous: bool) -> list[ListedPlace]:
         info = _info(filesystem, root)
         start = glob_start(filesystem, root) if info is None else None
         if start is not None:
-            places = list(_matches(replace(named, how="glob"), start))
+            places = list(_matches(replace(named, how="glob"), start, around))
             if not places:
                 hint = _BRACES if "{" in path else ". In a glob, [[] stands for [" if "[" in root[len(start) :] else ""
                 raise UsageError(f"input.path: nothing matches {path}{hint}")
         elif info is None:
             raise UsageError(f"input.path: no such file or folder: {path}{_hint(filesystem, path, root)}")
         elif info["type"] == "directory" or _is_marker(filesystem, root, info):
-            places = list(_in_folder(replace(named, how="folder")))
+            places = _in_folder(replace(named, how="folder"), around)
         else:
+            for file in _paths(named):
+                around.add_file(filesystem, file)
             places = [replace(named, size=info.get("size"), kind=None if info["type"] == "file" else SPECIAL)]
     except (OSError, ValueError) as error:
         raise UsageError(f"input.path: cannot list {path}: {error}") from error
@@ -115,11 +118,28 @@ def _folded(name: str) -> str:
     return unicodedata.normalize("NFKC", name).casefold().strip()
 
 
-def _in_folder(folder: ListedPlace, listing: Mapping[str, Mapping[str, Any]] | None = None) -> Iterator[ListedPlace]:
-    """Yield the files in a folder; a hidden folder is one place."""
+def _in_folder(
+    folder: ListedPlace, around: TablesAround, listing: Mapping[str, Mapping[str, Any]] | None = None
+) -> list[ListedPlace]:
+    """Return the files in a folder; a hidden folder is one place. Raise `UsageError` for a table of another format."""
     if isinstance(folder.filesystem, LocalFileSystem):
-        return _walk(folder)
-    return _listed(folder, folder.filesystem.find(folder.path, detail=True) if listing is None else listing)
+        places = list(_walk(folder))
+    else:
+        found = folder.filesystem.find(folder.path, detail=True) if listing is None else listing
+        places = list(_listed(folder, found))
+    refuse_tables(folder.name, ("/" + place.name[len(folder.name) :].removeprefix("/") for place in places))
+    for path in _paths(folder):
+        around.add_home(folder.filesystem, path)
+    for place in places:
+        if place.is_linked and place.kind is None and not place.first:
+            around.add_file(folder.filesystem, os.path.realpath(place.path))
+    return places
+
+
+def _paths(place: ListedPlace) -> set[str]:
+    """Return the path of a file or folder and, if links lead to it, its real path."""
+    is_local = isinstance(place.filesystem, LocalFileSystem)
+    return {place.path, os.path.realpath(place.path)} if is_local else {place.path}
 
 
 def _inside(folder: str, leaf: str) -> str:
@@ -171,12 +191,12 @@ def _listed(folder: ListedPlace, listing: Mapping[str, Mapping[str, Any]]) -> It
             yield replace(folder, name=name, path=path, size=info.get("size"), kind=kind)
 
 
-def _matches(pattern: ListedPlace, start: str) -> Iterator[ListedPlace]:
+def _matches(pattern: ListedPlace, start: str, around: TablesAround) -> Iterator[ListedPlace]:
     """Yield a glob's matches; for folders, their files. Hidden names match only if the pattern marks them."""
     filesystem, root = pattern.filesystem, pattern.path
     is_local = isinstance(filesystem, LocalFileSystem)
     written = {part[0] for part in root[len(start) :].split("/") if _is_hidden(part)}
-    hits = local_hits(root, start) if is_local else remote_hits(filesystem, root, start)
+    hits = local_hits(root, start) if is_local else remote_hits(filesystem, root, start, around)
     for path, listing in hits.items():
         name = as_written(path, pattern.name, root)
         is_linked = is_local and os.path.realpath(path) != os.path.realpath(start) + path[len(start) :]
@@ -186,8 +206,10 @@ def _matches(pattern: ListedPlace, start: str) -> Iterator[ListedPlace]:
             hidden = as_written(start + visible.rstrip("/"), pattern.name, root)
             yield replace(hit, name=hidden + "/" * visible.endswith("/"), kind=HIDDEN)
         elif is_folder:
-            yield from _in_folder(replace(hit, how="folder"), listing)
+            yield from _in_folder(replace(hit, how="folder"), around, listing)
         else:
+            for file in _paths(hit):
+                around.add_file(filesystem, file)
             yield replace(hit, size=os.path.getsize(path) if is_local else listing[path].get("size"))
 
 
@@ -232,7 +254,7 @@ def local_hits(pattern: str, start: str) -> dict[str, dict[str, Any]]:
     return {path: {} for path in _expand(start, parts)} if os.path.isdir(start or "/") else {}
 
 
-def remote_hits(filesystem: Any, pattern: str, start: str) -> dict[str, dict[str, Any]]:
+def remote_hits(filesystem: Any, pattern: str, start: str, around: TablesAround) -> dict[str, dict[str, Any]]:
     """Return the matching files and folders, each with the listing below it.
 
     fsspec's own glob skips folders that cannot be listed and files that cannot be queried, so rows would be missing
@@ -243,6 +265,7 @@ def remote_hits(filesystem: Any, pattern: str, start: str) -> dict[str, dict[str
     matches = re.compile(glob_translate(rest)).match
     options = {"prefix": stem} if "s3" in filesystem.protocol else {}
     listed = filesystem.find(start, detail=True, **options)
+    around.add_listing(filesystem, f"{start}/{stem}", listed)
     hits: dict[str, dict[str, Any]] = defaultdict(dict)
     for path, info in listed.items():
         inner = path[len(start) :].removeprefix("/")

@@ -164,6 +164,38 @@ def belongs_to(leaf_path: str, columns: Sequence[str]) -> bool:
     return any(leaf_path == column or leaf_path.startswith(f"{column}.") for column in columns)
 
 
+def type_at(path: str, schema: pa.Schema) -> pa.DataType | None:
+    """Return the type at a path in a Parquet file; None if only the rows can tell.
+
+    Raise `KeyError`, with the available names, if the path leads nowhere.
+    """
+    name, steps = find_column(path, schema.names) or (path, ())
+    return _type_at(schema.field(schema.names.index(name)).type, steps)
+
+
+def _type_at(kind: pa.DataType, steps: Sequence[Step]) -> pa.DataType | None:
+    for index, step in enumerate(steps):
+        kind = value_type(kind)
+        if pa.types.is_struct(kind) and isinstance(step, str):
+            if (place := kind.get_field_index(step)) < 0:
+                raise KeyError(step, [kind.field(number).name for number in range(kind.num_fields)])
+            kind = kind.field(place).type
+        elif pa.types.is_map(kind) and isinstance(step, str):
+            kind = kind.item_type
+        elif is_list(kind) and isinstance(step, int):
+            kind = kind.value_type
+        elif is_list(kind) and isinstance(step, Where):
+            continue
+        elif is_list(kind):
+            inner = _type_at(kind.value_type, steps[index:])
+            return None if inner is None else pa.list_(inner)
+        elif pa.types.is_string(kind) or pa.types.is_large_string(kind):
+            return None  # JSON, perhaps
+        else:
+            raise KeyError(step, [])
+    return kind
+
+
 def value_type(kind: pa.DataType) -> pa.DataType:
     """Return the type of a column's values, independent of how they are stored."""
     if pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind):

@@ -38,32 +38,16 @@ class FirstRows:
         self.dead = DeadRows()
         self.ids: list[str] = []
         self._name, self._config = name, config
-        self._has_path: dict[str, bool] = {}
 
     def add(self, number: int, row: Mapping[str, Any] | RowRefusal) -> None:
         """Check a row, or count the reason why it could not be read."""
         self.num_rows += 1
-        if not isinstance(row, RowRefusal):
-            for path in self._config.columns:
-                column, steps = find_column(path, row) or (path, ())
-                if steps and row[column]:
-                    self._has_path[path] = self._has_path.get(path, False) or is_there(row, path)
         own = default_id(self._name, number)
         outcome = row if isinstance(row, RowRefusal) else to_record(row, own, self._config, _EVERY_CATEGORY)
         if isinstance(outcome, RowRefusal):
             self.dead.add(outcome, self._name, number)
         else:
             self.ids.append(outcome.id)
-
-    def check(self, names: Sequence[str] | None = None) -> None:
-        """Raise `UsageError` if a column's type or name makes all rows dead letters, or, given the file's columns, if a
-        path leads nowhere within one."""
-        if names is not None:
-            missing = [path for path, is_there in self._has_path.items() if not is_there]
-            require_columns(self._config, names, self._name, missing)
-        for code in ("wrong_type", "doubled_column"):
-            if self.num_rows and self.dead.rows[code] == self.num_rows:
-                raise UsageError(f"no row of {self._name} can be read: {self.dead.examples[code]}")
 
 
 class FirstLines:

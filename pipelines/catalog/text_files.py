@@ -102,8 +102,8 @@ def decoded(file: BinaryIO, encoding: str, name: str, head: bytes = b"", *, is_n
             shown = error.object[max(0, error.start - 20) : error.end + 20]
             why = f"byte 0x{error.object[error.start]:02x} is no text in it: {shown!r}"
         raise (UsageError if is_named else NotUtf8Error)(
-            f"{name}, line {line:,}: the file is not {encoding}: {why}. A file is read in one encoding: name it, as "
-            "input.encoding: cp1252 (Windows) or utf-16-le, or write the file as UTF-8"
+            f"{name}, line {line:,}: the file is not {encoding}: {why}. A file is read in one encoding: name another "
+            "one, as input.encoding: cp1252 (Windows), latin-1 or utf-16-le, or write the file as UTF-8"
         ) from error
 
 

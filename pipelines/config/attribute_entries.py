@@ -78,7 +78,7 @@ def read_library(entries: Any, spot: Spot) -> dict[str, Entry]:
     library: dict[str, Entry | None] = dict.fromkeys(entries)
     found: dict[str, Entry] = {}
     for number, (handle, entry) in enumerate(entries.items()):
-        spot.text(handle, "library attribute", number)
+        spot.text(handle, "library attribute", number, is_key=True)
         here = spot.at(handle, label=f"library attribute {handle!r}")
         if not isinstance(entry, dict):
             raise here.error(f"a mapping is needed, such as {{name: {handle}}}, not {kind_of(entry)}")

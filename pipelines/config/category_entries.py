@@ -42,7 +42,7 @@ def read_document(document: Any, spot: Spot) -> dict[str, CategorySchema]:
     if not isinstance(categories, dict) or not categories:
         raise spot.error("'categories' must be a mapping of category names to lists of attributes")
     for number, name in enumerate(categories):
-        spot.text(name, "category", "categories", number)
+        spot.text(name, "category", "categories", number, is_key=True)
     return _Categories(categories, spot, library).read()
 
 

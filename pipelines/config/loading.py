@@ -77,7 +77,7 @@ def apply_override(document: dict[str, Any], override: str, option: str = "--set
             place = ".".join(parents[: index + 1])
             raise UsageError(f"{option} {override!r}: {place!r} is not a mapping in the configuration file")
         target = child
-    target[leaf] = parse_yaml(text, f"{option} {override!r}")
+    target[leaf] = parse_yaml(text, f"{option} {override!r}", is_config=True)
 
 
 def _describe(problem: Any, model: type[BaseModel]) -> tuple[str, str, str]:

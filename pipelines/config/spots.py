@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import difflib
 import reprlib
 from collections.abc import Iterable, Mapping
@@ -9,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hpd_core.types import is_encodable
-from pipelines.config.yaml_files import YamlPlaces
+from pipelines.config.yaml_files import YamlPlaces, is_json
 from pipelines.errors import UsageError
 
 _MAX_KNOWN = 10
@@ -46,11 +47,19 @@ class Spot:
         where = f", of {' and of '.join(lines)}" if all(lines) else ""
         return self.error(f"it has the attribute {name!r} twice{where}; take one away, or call it otherwise")
 
-    def text(self, value: Any, what: str, *steps: str | int) -> str:
-        """Return `value`, called `what`, if it is a text; raise `UsageError` otherwise. `steps`: from here to it."""
+    def text(self, value: Any, what: str, *steps: str | int, is_key: bool = False) -> str:
+        """Return `value` if it is a text; raise `UsageError` otherwise.
+
+        YAML parses a bare yes, no, on, 3, 0.5, 1:30, 012 or 2024-01-01 as another type; JSON does not.
+
+        Args:
+            value: a value of the file, or a key (`is_key`).
+            what: its name in messages.
+            steps: keys and indices from here to the value.
+        """
         if not isinstance(value, str):
-            shown = f"{what} {reprlib.repr(value)} is {kind_of(value)}, not a text; put it in quotes"
-            raise self.at(*steps).error(shown)
+            here = self.at(*steps)
+            raise here.error(f"{what} {here._not_text(value, is_key)}; put it in quotes")
         if not is_encodable(value):
             raise self.at(*steps).error(f"{what} {value!r} holds half a surrogate pair, which is no text")
         return value
@@ -90,6 +99,14 @@ class Spot:
         shown = ", ".join(names[:_MAX_KNOWN]) + (", ..." if len(names) > _MAX_KNOWN else "")
         return self.error(f"there is no {what} {name!r}; {near or f'known are: {shown}' if names else 'there is none'}")
 
+    def _not_text(self, value: Any, is_key: bool) -> str:
+        written = self.places.written_key(*self.path) if is_key else self.places.written(*self.path)
+        shown = reprlib.repr(value) if written is None else written or "an empty place"
+        if is_json(self.file):
+            is_number = isinstance(value, int | float) and not isinstance(value, bool)
+            return f"{shown} is {'a number' if is_number else kind_of(value)}, not a text"
+        return f"{shown} is read by YAML as {kind_of(value)}, not as text"
+
 
 def kind_of(value: Any) -> str:
     """Describe the type that YAML parsed a value as."""
@@ -97,6 +114,8 @@ def kind_of(value: Any) -> str:
         return "a truth value"
     if isinstance(value, int | float):
         return f"the number {reprlib.repr(value)}"
+    if isinstance(value, datetime.date | datetime.datetime):
+        return "a date"
     names = {str: "a text", list: "a list", dict: "a mapping", type(None): "null", bytes: "bytes", set: "a set"}
     return names.get(type(value), type(value).__name__)
 

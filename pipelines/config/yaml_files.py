@@ -22,7 +22,10 @@ from pipelines.errors import UsageError
 from pipelines.store.folders import open_filesystem
 
 _PLAIN = "tag:yaml.org,2002:"
-_FLOAT = re.compile(r"[-+]?(?:\d*\.\d+|\d+\.\d*|\d+(?=[eE]))(?:[eE][-+]?\d+)?|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)")
+# A number of more digits is none of a configuration's; no float can hold it, and Python does not read all.
+_MAX_DIGITS = 300
+# Octal digits and sixties: people write ids, codes and times so, and hardly ever numbers.
+_IN_ANOTHER_BASE = re.compile(r"[-+]?(0[0-7_]+|\d[\d_]*(:[\d.]+)+)")
 # What a byte order mark says a file is in; a mark of UTF-8 is read over.
 _PACKED = (
     *((b"\x1f\x8b", "gunzip"), (b"BZh", "bunzip2"), (b"\xfd7zXZ", "unxz"), (b"\x28\xb5\x2f\xfd", "unzstd")),
@@ -32,13 +35,10 @@ _ENCODINGS = ((b"\xff\xfe", "UTF-16"), (b"\xfe\xff", "UTF-16"))
 
 
 class _StrictLoader(yaml.SafeLoader):
-    """Loader of YAML 1.2's plain scalars, to which no, on, 012, 1:30 and 2024-01-01 are texts.
+    """Loader that refuses duplicate keys, of which SafeLoader silently keeps the last.
 
-    It refuses duplicate keys, of which SafeLoader silently keeps the last, and names the position of a scalar that
-    cannot be converted.
+    A scalar that cannot be converted ("2024-13-45" has no such month) also raises an error with its position.
     """
-
-    yaml_implicit_resolvers: dict[Any, Any] = {}  # noqa: RUF012 - types-PyYAML declares it so
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen: dict[Any, int] = {}
@@ -63,26 +63,52 @@ class _StrictLoader(yaml.SafeLoader):
         except (ValueError, LookupError, AttributeError) as error:
             kind = node.tag.removeprefix(_PLAIN)
             problem = f"{str(node.value)[:40]!r} looks like a value of the type {kind!r} and is none; put it in quotes"
+            if kind == "int" and len(node.value) > _MAX_DIGITS:
+                problem = _too_large(node.value)
             raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark) from error
+        if isinstance(value, int) and value.bit_length() > _MAX_DIGITS * math.log2(10):
+            raise yaml.constructor.ConstructorError(None, None, _too_large(node.value), node.start_mark)
         return value
 
 
-for _tag, _pattern, _first in (
-    ("null", re.compile("~|null|Null|NULL|"), ["~", "n", "N", ""]),
-    ("bool", re.compile("true|True|TRUE|false|False|FALSE"), list("tTfF")),
-    ("int", re.compile(r"[-+]?(?:0|[1-9]\d{0,299})"), list("-+0123456789")),
-    ("float", _FLOAT, list("-+.0123456789")),
-    ("merge", re.compile("<<"), ["<"]),
-):
-    _StrictLoader.add_implicit_resolver(f"{_PLAIN}{_tag}", re.compile(rf"(?:{_pattern.pattern})\Z"), _first)
-# A bare "<<" in a list is a text like any other.
-_StrictLoader.add_constructor(f"{_PLAIN}merge", lambda loader, node: str(node.value))
+class _ConfigLoader(_StrictLoader):
+    """Loader that refuses numbers in another base; the schema reader reports them with their attribute."""
+
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        value = super().construct_object(node, deep=deep)
+        if isinstance(value, int | float) and _IN_ANOTHER_BASE.fullmatch(node.value):
+            problem = (
+                f"YAML reads {node.value!r} as the number {value}; write a number without zeros in front and without "
+                "colons, and a text in quotes"
+            )
+            raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
+        return value
 
 
-def parse_yaml(text: str, name: str) -> Any:
-    """Parse the document in `text`. Raise `UsageError` naming `name` and the line on any syntax error."""
+def _too_large(written: str) -> str:
+    return (
+        f"the number {written[:20]}... of {len(written):,} characters is too large; if it is a text, put it in quotes"
+    )
+
+
+def _as_text(loader: _StrictLoader, node: yaml.ScalarNode) -> Any:
+    return loader.construct_scalar(node)
+
+
+# A bare "=" or "<<" in a list is a text like any other.
+for _tag in ("value", "merge"):
+    _StrictLoader.add_constructor(f"{_PLAIN}{_tag}", _as_text)
+
+
+def parse_yaml(text: str, name: str, *, is_config: bool = False) -> Any:
+    """Parse the document in `text`. Raise `UsageError` naming `name` and the line on any syntax error.
+
+    Args:
+        is_config: whether numbers in another base are errors, too.
+    """
     try:
-        return yaml.load(text, Loader=_StrictLoader)  # a SafeLoader: it builds plain data only
+        # Both are SafeLoaders: they build plain data only.
+        return yaml.load(text, Loader=_ConfigLoader if is_config else _StrictLoader)
     except yaml.MarkedYAMLError as error:
         line = f", line {error.problem_mark.line + 1}" if error.problem_mark else ""
         context = error.context
@@ -101,7 +127,7 @@ def parse_yaml(text: str, name: str) -> Any:
 
 def load_yaml(path: str) -> Any:
     """Load the configuration in the file at `path` (a local path or any fsspec URI). Raise `UsageError`."""
-    return parse_document(read_text(path), path)
+    return parse_document(read_text(path), path, is_config=True)
 
 
 def is_json(path: str) -> bool:
@@ -109,12 +135,19 @@ def is_json(path: str) -> bool:
     return path.lower().endswith(".json")
 
 
-def parse_document(text: str, path: str) -> Any:
+def parse_document(text: str, path: str, *, is_config: bool = False) -> Any:
     """Parse the text of the file at `path`: YAML, or JSON by the file's ending. Raise as `parse_yaml`."""
     if not is_json(path):
-        return parse_yaml(text, path)
+        return parse_yaml(text, path, is_config=is_config)
+
+    def read_int(written: str) -> int:
+        if len(written) > _MAX_DIGITS:
+            line = text.count("\n", 0, text.index(written)) + 1
+            raise UsageError(f"{path}, line {line}: {_too_large(written)}")
+        return int(written)
+
     try:
-        return json.loads(text, object_pairs_hook=_unique_keys)
+        return json.loads(text, object_pairs_hook=_unique_keys, parse_int=read_int)
     except json.JSONDecodeError as error:
         raise UsageError(f"{path}, line {error.lineno}: not JSON: {error.msg}") from error
     except (ValueError, RecursionError) as error:
@@ -169,6 +202,14 @@ class YamlPlaces:
         node = key or value
         return f", line {node.start_mark.line + 1}" if node is not None else ""
 
+    def written(self, *path: str | int) -> str | None:
+        """Return the scalar there as written; None if there is none."""
+        return _scalar(self._find(path)[1])
+
+    def written_key(self, *path: str | int) -> str | None:
+        """Return the key of the entry there as written; None if there is none."""
+        return _scalar(self._find(path)[0])
+
     def _find(self, path: Sequence[str | int]) -> tuple[yaml.Node | None, yaml.Node | None]:
         """Return key and value there; the key of a list item is None."""
         key: yaml.Node | None = None
@@ -194,6 +235,10 @@ class YamlPlaces:
             return None
 
 
+def _scalar(node: yaml.Node | None) -> str | None:
+    return node.value if isinstance(node, yaml.ScalarNode) else None
+
+
 _BREAK = re.compile("[\n\r\x85\u2028\u2029]")
 _NOT_IN_YAML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f\ud800-\udfff\ufffe\uffff]")
 _MAX_PLAIN_KEY = 1000  # PyYAML reads none of more than 1,024 characters, as it is written
@@ -208,7 +253,6 @@ def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
 
 
 _OneLineDumper.add_representer(str, _text)
-_OneLineDumper.add_implicit_resolver(f"{_PLAIN}float", re.compile(rf"(?:{_FLOAT.pattern})\Z"), list("-+.0123456789"))
 
 
 def dump_yaml(data: Any, *, is_flow: bool | None = None) -> str:
@@ -243,9 +287,19 @@ _MAX_KEY = 1000
 _MAX_SHOWN = 60
 
 
+def scalar(value: Any) -> str:
+    """Encode the value on one line, quoted if YAML would parse it otherwise, also in a list or as a key."""
+    # A line break or a control character must not end the line: escaped, in double quotes.
+    style = '"' if isinstance(value, str) and not value.isprintable() else None
+    text: str = yaml.safe_dump(
+        [value], default_flow_style=True, default_style=style, allow_unicode=style is None, width=math.inf
+    )
+    return text.strip()[1:-1]
+
+
 def is_key(text: str) -> bool:
     """Return whether YAML accepts it as a key, which may have at most 1,024 characters when written."""
-    return bool(text) and is_encodable(text) and len(dump_flow(text)) <= _MAX_KEY
+    return bool(text) and is_encodable(text) and len(scalar(text)) <= _MAX_KEY
 
 
 def shown(text: str) -> str:

@@ -1,4 +1,4 @@
-"""Comparison of two runs, as data. Answers are counted in comparing/answer_changes.py and joined in joined_runs.py."""
+"""Comparison of two runs, as data. Answers are counted in answer_changes.py and joined in joined_runs.py."""
 
 from __future__ import annotations
 

@@ -117,10 +117,10 @@ class ExportAcceptance:
                 said = "coalesce(confidence, probability, exp(num_tokens * logprob_mean))"  # the last of an older run
                 tests.append((f"{said} < {LEAST_PROBABILITY}", f"'{UNCHECKED}'"))
         if self.min_logprob is not None:
-            tests.append((f"coalesce(logprob_mean < {self.min_logprob}, true)", f"'{LOW_LOGPROB}'"))
+            tests.append((f"coalesce(logprob_mean < '{self.min_logprob}'::double, true)", f"'{LOW_LOGPROB}'"))
         if self.min_confidence is not None:
             tests.append(("confidence is null or isnan(confidence)", f"'{NO_CONFIDENCE}'"))
-            tests.append((f"confidence < {self.min_confidence}", f"'{LOW_CONFIDENCE}'"))
+            tests.append((f"confidence < '{self.min_confidence}'::double", f"'{LOW_CONFIDENCE}'"))
         return f"case {' '.join(f'when {test} then {why}' for test, why in tests)} end"
 
 

@@ -139,8 +139,7 @@ class DelimitedOriginal:
 
 
 def _encoded(text: str, codec: str) -> bytes:
-    # Bytes that could not be decoded were escaped as surrogates, and come back as they were.
-    return text.encode(codec, "surrogateescape")
+    return text.encode(codec)
 
 
 class _FilledRows:

@@ -5,7 +5,7 @@
     run.read("attributes", 3, [...])                      # shard 3's, with people's answers over the model's
 
 All that compares, reports, reviews, exports or judges a run reads it through `Run`; what needs its tables alone, which
-may be copied from elsewhere, through `published_tables` (reviewing/run_tables.py).
+may be copied from elsewhere, through `published_tables` (store/run_tables.py).
 """
 
 from __future__ import annotations

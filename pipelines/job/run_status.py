@@ -188,7 +188,7 @@ def status_json(status: Status) -> dict[str, Any]:
 def second_look(counts: Mapping[str, int]) -> str:
     """Describe how many answers a larger model was asked again, and the result.
 
-    `counts`: a run's (cascading/both_answers.py).
+    `counts`: a run's (quality/both_answers.py).
     """
     answers, asked = counts.get("answers", 0), counts.get("asked", 0)
     share = asked / answers if answers else 0.0

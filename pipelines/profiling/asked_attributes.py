@@ -6,13 +6,15 @@ import asyncio
 import html
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import Any
 
 from hpd_core.text.template import render_document
 from pipelines.config.labelling import OpenAITeacherConfig
 from pipelines.config.loading import parse_config
 from pipelines.errors import RunError, UsageError
-from pipelines.labelling.final_answer import after_reasoning
+from pipelines.labelling.final_answer import after_reasoning, find_json
 from pipelines.labelling.openai_teacher import OpenAITeacher
 from pipelines.labelling.teacher_answers import Message
 from pipelines.labelling.teachers import UnansweredError
@@ -195,8 +197,9 @@ def read_attributes(text: str, *, is_cut: bool = False) -> list[Named]:
         return []
     if is_cut and (last := _LAST.search(spoken)):
         spoken = spoken[: last.start()]
+    parts: list[Mapping[str, Any]] = [*_elements(spoken)] or [*_objects(spoken)]
     found: dict[str, Named] = {}
-    for each in filter(None, map(_named, _elements(spoken))):
+    for each in filter(None, map(_named, parts)):
         found.setdefault(each.name.casefold(), each)
     return list(found.values())
 
@@ -206,15 +209,38 @@ def _elements(text: str) -> Iterator[dict[str, str]]:
         yield {name.casefold(): html.unescape(content) for name, content in _PART.findall(match[1])}
 
 
-def _named(parts: Mapping[str, str]) -> Named | None:
-    name = _plain(parts.get("name", ""))
+def _objects(text: str) -> Iterator[Mapping[str, Any]]:
+    """Yield objects with a name at any depth: {"attributes": [{"name": ...}]}, {"Colour": {"description": ...}}."""
+    with suppress(ValueError):  # what is cut, or not JSON, names nothing
+        for found in find_json(text):
+            yield from _named_objects(found.value)
+
+
+def _named_objects(value: Any, key: str = "") -> Iterator[Mapping[str, Any]]:
+    if isinstance(value, list):
+        for item in value:
+            yield from _named_objects(item)
+    elif isinstance(value, Mapping):
+        folded = {str(name).casefold(): inner for name, inner in value.items()}
+        if isinstance(folded.get("name"), str):
+            yield folded
+        elif key and folded.keys() & {"description", "datatype", "type"}:
+            yield {**folded, "name": key}
+        else:
+            for name, inner in value.items():
+                yield from _named_objects(inner, str(name))
+
+
+def _named(parts: Mapping[str, Any]) -> Named | None:
+    name = _plain(parts.get("name"))
     if not name or len(name) > _MAX_NAME or not name.isprintable() or _PRICE.search(name):
         return None
-    description = _plain(parts.get("description", ""))
-    unit = _plain(parts.get("unit", ""))
-    is_number = bool(_NUMERICAL.search(parts.get("datatype") or parts.get("type") or ""))
-    listed = map(_plain, _SPLIT.split(parts.get("values", "")))
-    members = dict.fromkeys(each for each in listed if each and len(each) <= _MAX_VALUE)
+    description = _plain(parts.get("description"))
+    unit = _plain(parts.get("unit"))
+    is_number = bool(_NUMERICAL.search(str(parts.get("datatype") or parts.get("type") or "")))
+    values = parts.get("values") or ()
+    listed = [str(each) for each in values] if isinstance(values, list) else _SPLIT.split(str(values) if values else "")
+    members = dict.fromkeys(each for each in map(_plain, listed) if each and len(each) <= _MAX_VALUE)
     return Named(
         name,
         description[:_MAX_DESCRIPTION] or None,
@@ -224,7 +250,7 @@ def _named(parts: Mapping[str, str]) -> Named | None:
     )
 
 
-def _plain(text: str) -> str:
-    """Strip line breaks and surrounding decoration (quotes, asterisks) from a text."""
-    match = _DECORATION.fullmatch(" ".join(text.split()))
+def _plain(text: Any) -> str:
+    """Strip line breaks and surrounding decoration (quotes, asterisks) from a text; "" if it is not a text."""
+    match = _DECORATION.fullmatch(" ".join(str(text).split())) if isinstance(text, str) else None
     return match[1] if match else ""

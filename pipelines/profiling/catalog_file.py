@@ -14,7 +14,7 @@ from pipelines.catalog.file_kinds import STAGED_FORMATS
 from pipelines.catalog.row_checks import WRITE_FOLDERS_IN, folder_keys
 from pipelines.config.catalog_input import shipped_file
 from pipelines.config.importing.imported import schema_text
-from pipelines.config.yaml_files import comment_text, dump_flow, is_key, listed, shown
+from pipelines.config.yaml_files import comment_text, is_key, listed, scalar, shown
 from pipelines.console.terminal import SafeTable
 from pipelines.errors import UsageError
 from pipelines.profiling.asked_products import ProposalProduct, sampled_products
@@ -64,10 +64,10 @@ def catalog_yaml(look: Look, guesses: Guesses, places: ColumnPlaces, copied: Map
         "",
         "model: smollm2                 # a hub id, a local folder with safetensors, or an embedded model",
         "# Trained for this task on other catalogs: a start. `hpd label` and `hpd finetune` make one for yours.",
-        f"adapter: {dump_flow(places.adapter)}",
+        f"adapter: {scalar(places.adapter)}",
         "",
         "input:",
-        f"  path: [{dump_flow(look.source.path)}]",
+        f"  path: [{scalar(look.source.path)}]",
         *_format_lines(look),
         *(["  anonymous: true              # a public bucket is read without credentials"] * look.source.anonymous),
         *_id_lines(guesses.id),
@@ -76,8 +76,8 @@ def catalog_yaml(look: Look, guesses: Guesses, places: ColumnPlaces, copied: Map
         *_field_lines(look, guesses),
         *_copied_lines(copied),
         "",
-        f"schemas: {dump_flow(places.schemas)}    # which attributes each category has: edit it next",
-        f"output: {dump_flow(places.output)}    # one folder per run",
+        f"schemas: {scalar(places.schemas)}    # which attributes each category has: edit it next",
+        f"output: {scalar(places.output)}    # one folder per run",
         _REST.rstrip("\n"),
     ]
     return "\n".join(lines) + "\n"
@@ -90,10 +90,10 @@ def _id_lines(guess: Guess | None) -> Iterator[str]:
         return
     yield f"  # {shown(guess.column)}: {guess.reason}. Without a column, '<file stem>:<row>' is the id.{_others(guess)}"
     if guess.within is None:
-        yield f"  id: {dump_flow(guess.column)}"
+        yield f"  id: {scalar(guess.column)}"
         return
     yield f"  # The same id stands in several rows, each with another {shown(guess.within)}."
-    yield f"  id: {{join: [{dump_flow(guess.column)}, {dump_flow(guess.within)}]}}"
+    yield f"  id: {{join: [{scalar(guess.column)}, {scalar(guess.within)}]}}"
 
 
 def _category_lines(look: Look, guess: Guess | None) -> Iterator[str]:
@@ -105,11 +105,11 @@ def _category_lines(look: Look, guess: Guess | None) -> Iterator[str]:
         return
     yield f"  # {shown(guess.column)}: {guess.reason}.{_others(guess)}"
     if guess.separator is None:
-        yield f"  category: {dump_flow(guess.column)}"
+        yield f"  category: {scalar(guess.column)}"
         return
     yield "  # Its values are paths: the longest part that is a category of the schemas counts, the last names first;"
     yield "  # level: 1, 2, ... or -1, -2, ... takes one part alone."
-    yield f"  category: {{column: {dump_flow(guess.column)}, separator: {dump_flow(guess.separator)}}}"
+    yield f"  category: {{column: {scalar(guess.column)}, separator: {scalar(guess.separator)}}}"
 
 
 def _format_lines(look: Look) -> Iterator[str]:
@@ -122,14 +122,14 @@ def _format_lines(look: Look) -> Iterator[str]:
     yield f"  format: {file_format}                 # auto: by each file's content"
     yield from (f"  # Note: {comment_text(note)}" for note in look.notes)
     if source.encoding is not None:
-        yield f"  encoding: {dump_flow(source.encoding)}"
+        yield f"  encoding: {scalar(source.encoding)}"
     if source.sheet is not None:
-        yield f"  sheet: {dump_flow(source.sheet)}"
+        yield f"  sheet: {scalar(source.sheet)}"
     delimiters = {file.facts["delimiter"] for file in staged if "delimiter" in file.facts}
     forms = found_forms(look)
     found = f"    # found: {next(iter(forms))}" if len(forms) == 1 else ""
     if len(delimiters) == 1:
-        yield f"  delimiter: {dump_flow(delimiters.pop())}{found}"
+        yield f"  delimiter: {scalar(delimiters.pop())}{found}"
     if len(forms) > 1:
         yield "  # The files differ, and each is read as it was found:"
         yield from (f"  #   {comment_text(form)}: {listed(names, _MAX_OTHERS)}" for form, names in forms.items())
@@ -138,7 +138,7 @@ def _format_lines(look: Look) -> Iterator[str]:
 def _language_lines(guess: Guess | None) -> Iterator[str]:
     if guess is not None:
         yield f"  # {shown(guess.column)}: {guess.reason}. Read by the model in front of the fields."
-        yield f"  language: {dump_flow(guess.column)}"
+        yield f"  language: {scalar(guess.column)}"
 
 
 def _field_lines(look: Look, guesses: Guesses) -> Iterator[str]:
@@ -157,12 +157,12 @@ def _field_lines(look: Look, guesses: Guesses) -> Iterator[str]:
         if not is_key(field.column):
             yield f"    # too long a name for a key: {shown(field.column)}"
             continue
-        yield f"    {dump_flow(field.name or field.column)}: {dump_flow(field.column)}    # {field.reason}"
+        yield f"    {scalar(field.name or field.column)}: {scalar(field.column)}    # {field.reason}"
 
 
 def _copied_lines(copied: Mapping[str, str]) -> Iterator[str]:
     if copied:
-        pairs = ", ".join(f"{dump_flow(attribute)}: {dump_flow(column)}" for attribute, column in copied.items())
+        pairs = ", ".join(f"{scalar(attribute)}: {scalar(column)}" for attribute, column in copied.items())
         yield "  # Take these columns' values as they are; the model is asked where they are empty:"
         yield f"  # copied: {{{pairs}}}"
 

@@ -25,7 +25,7 @@ from pipelines.reporting.forecast import FORECAST_NAME, Forecast, forecast_name
 from pipelines.reporting.machines import EFFICIENCY, find_gpu, is_same_gpu, unlike_machine
 from pipelines.reporting.measured_costs import MeasuredCosts, forecast_of, on_other_machine, read_costs, with_larger
 from pipelines.store.folders import Folder
-from pipelines.store.ledger import pilot_folder
+from pipelines.store.ledger import PLAN_NAME, pilot_folder
 from pipelines.store.totals import NameCounts
 
 PILOT_RUN = "run"
@@ -88,7 +88,14 @@ class Planner:
         rows = self._rows()
         config = _pilot_config(self.job.config, f"{self.folder.absolute_uri}/{PILOT_RUN}")
         batches = max(2, min(_MAX_BATCHES, num_rows // _MIN_BATCH_ROWS))
-        pilot = plan_job(config, num_rows, is_spread=True, num_shards=batches)
+        try:
+            pilot = plan_job(config, num_rows, is_spread=True, num_shards=batches)
+        except UsageError as error:
+            if not Folder(config.output).exists(PLAN_NAME):
+                raise
+            raise UsageError(
+                f"{error}. That is an earlier pilot: name another folder (--folder), or remove it"
+            ) from error
         outcome = run_job(pilot, self.console)
         if outcome.discrepancy is not None:
             raise RunError(f"the pilot's counts do not add up: {outcome.discrepancy}")

@@ -103,7 +103,8 @@ def _attribute(entry: Entry) -> Attribute:
         # A shop's own columns are named by it.
         "aliases": (str(entry["handle"]),) if entry.get("handle") else (),
     }
-    if units := [unit for unit in map(one_line, entry.get("supported_units") or ()) if unit]:
+    listed = entry.get("supported_units")
+    if units := [unit for unit in map(one_line, listed if isinstance(listed, list) else ()) if unit]:
         # The others are what a shop takes, too. A text may have any unit that can be made the first.
         return Attribute(**common, type="number", unit=Unit(want=units[0]))
     if entry.get("type") == "measurement":

@@ -68,10 +68,9 @@ class NameCounts:
 @dataclass(slots=True)
 class Totals:
     """Outcomes of the rows. `statuses` counts attribute values, `decisions` accepted ones and those for review.
-    `reasons`
-    counts dead letters by code, `unknown_categories` those of "no_schema" by category (the most frequent names).
-    `carried` counts what was carried over from an earlier run, `cascade` what a larger model was asked again
-    (cascading/both_answers.py). `metrics` sums tokens, steps, seconds, retries (of `retried_shards`) and, over
+    `reasons` counts dead letters by code, `unknown_categories` those of "no_schema" by category (the most frequent
+    names). `carried` counts what was carried over from an earlier run, `cascade` what a larger model was asked again
+    (quality/both_answers.py). `metrics` sums tokens, steps, seconds, retries (of `retried_shards`) and, over
     `priced_shards`, dollars; `priced_decoded` counts the products that these decoded.
     """
 

@@ -147,24 +147,33 @@ def test_one_file_by_several_spellings_is_read_once(workplace: Workplace, write:
 
 
 @pytest.mark.parametrize(
-    ("sign", "table"),
+    ("sign", "table", "way_out"),
     [
-        ("_delta_log/00000000000000000000.json", "Delta"),
-        ("metadata/v1.metadata.json", "Iceberg"),
-        (".hoodie/hoodie.properties", "Hudi"),
+        ("_delta_log/00000000000000000000.json", "Delta", r"delta_scan\('catalog/t'\)"),
+        ("metadata/v1.metadata.json", "Iceberg", r"iceberg_scan\('catalog/t'\)"),
+        (".hoodie/hoodie.properties", "Hudi", "Spark"),
+        ("snapshot/snapshot-1", "Paimon", "pypaimon"),
+        ("data/ducklake-01990000-aaaa-7bbb-8ccc-0123456789ab.parquet", "DuckLake", "duckdb"),
     ],
 )
-def test_a_table_format_is_refused(workplace: Workplace, write: Write, sign: str, table: str) -> None:
+def test_a_table_format_is_refused(workplace: Workplace, write: Write, sign: str, table: str, way_out: str) -> None:
     workplace.write_parquet("t/data/category=Coffee/part-0.parquet", products(1))
     write(f"t/{sign}", b"{}")
+    for path in ("catalog", "catalog/t", "catalog/*", "*/t"):
+        with pytest.raises(UsageError, match=f"catalog/t.* is a table of {table}: .*{way_out}"):
+            find_files([path])
     (workplace.folder / "link").symlink_to("catalog/t/data/category=Coffee")
     (workplace.folder / "one.parquet").symlink_to("link/part-0.parquet")
-    file = "data/category=Coffee/part-0.parquet"
-    inner = (f"catalog/t/{name}" for name in ("data/category=Coffee", file, "data/*/*.parquet", "d*"))
-    linked = ("link", "link/part-0.parquet", "one.parquet", "one.*")
-    for path in ("catalog", "catalog/t", "catalog/*", "*/t", *inner, *linked):
-        with pytest.raises(UsageError, match=f"catalog/t is a table of {table}: .*, with"):
-            find_files([path])
+    if table != "DuckLake":
+        file = "data/category=Coffee/part-0.parquet"
+        inner = ("data/category=Coffee", file, "data/*/*.parquet", "d*")
+        for path in (*(f"catalog/t/{name}" for name in inner), "link", "link/part-0.parquet", "one.parquet", "one.*"):
+            with pytest.raises(UsageError, match=f"catalog/t is a table of {table}"):
+                find_files([path])
+    else:
+        for path in (f"catalog/t/{sign}", "catalog/t/data/*.parquet"):
+            with pytest.raises(UsageError, match="is a table of DuckLake"):
+                find_files([path])
 
 
 def test_a_folder_that_cannot_be_listed_is_no_empty_one(workplace: Workplace, write: Write) -> None:

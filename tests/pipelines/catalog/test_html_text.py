@@ -51,6 +51,7 @@ SHOWN = [
     ("&frac12; inch, 5&deg;C, &euro;&nbsp;5, &quot;x&quot;, &apos;y&apos;", "½ inch, 5°C, €\u00a05, \"x\", 'y'"),
     ("&#39;&#x27;&#8211;&#x2013;", "''––"),
     ("&#150;&#153;", "–™"),  # as Windows-1252 has them
+    ("&#xD83D;&#xDE00; &#55357;&#56832;", "😀 😀"),
     ("&#0; &#xD800; &#1114112;", "\ufffd \ufffd \ufffd"),
     ("Tom &amp Jerry, men&#39s", "Tom & Jerry, men's"),
     ("100&nbspg &NBSP;x &Amp; y", "100\u00a0g \u00a0x & y"),
@@ -98,7 +99,12 @@ SHOWN = [
     ("<br>&nbsp;", ""),
     # Raised digits are not digits; over a line they are a fraction's.
     ("10<sup>9</sup>/g CFU, 10<sup>6</sup>/ml", "10⁹/g CFU, 10⁶/ml"),
+    ("10<sup>&minus;3</sup> 10<sup>–3</sup> 10<sup>1234</sup>", "10⁻³ 10⁻³ 10¹²³⁴"),
+    ("10<sup>6.5</sup> CFU, 1500<sup>1,2</sup>", "10^6.5 CFU, 1500¹,²"),
     ("5<sup>1/2</sup> inch, 5<sup>1⁄2</sup>, 5<sup>1&frasl;2</sup>", "5 1/2 inch, 5 1⁄2, 5 1⁄2"),
+    ("10<sup>1</sup>&#x2044;<sub><b>2</b></sub>, 1<sup>1</sup><b>/</b><sub>2</sub>", "10 1⁄2, 1 1/2"),
+    ("5<sup>½</sup> SO<sub>4</sub><sup>2-</sup> A<sup>+++</sup> 1<sup>2nd</sup>", "5½ SO4²⁻ A+++ 1 2nd"),
+    ("10<sup>6<sup>2</sup></sup>, 10<sup>6</sup>5 x <b>10<sup>6", "10 6², 10⁶ 5 x 10 6"),
     # Elements that set numbers apart; those that only change the letters do not.
     ("<s>20</s>10 EUR<br>", "20 10 EUR"),
     ("5<small>99</small> €, 5<sub>99</sub>€, 5<small>.99</small>", "5 99 €, 5 99€, 5.99"),

@@ -10,9 +10,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
 from pipelines.catalog.cells import cell_text
-from pipelines.catalog.parquet_rows import to_rows
+from pipelines.catalog.parquet_rows import check_column_types, to_rows
+from pipelines.config.catalog_input import InputConfig
+from pipelines.errors import UsageError
+from tests.pipelines.catalog.test_rows import CONFIG
 from tests.tables import table
 
 KINDS = {"id": pa.string(), "category": pa.string(), "name": pa.string(), "bullets": pa.string()}
@@ -74,3 +78,22 @@ NANOSECONDS = 1_764_000_000_000_000_000
 )
 def test_every_type_has_the_text_of_its_values(cells: pa.Array, expected: list[str]) -> None:
     assert texts(cells) == expected
+
+
+def test_the_way_out_is_one_that_keeps_ids_whole() -> None:
+    schema = pa.schema(list((KINDS | {"id": pa.float32()}).items()))
+    with pytest.raises(UsageError, match=r'Write it as whole numbers, in DuckDB .*CAST\("id" AS BIGINT\) AS "id"'):
+        check_column_types(CONFIG, schema, "f.parquet")
+    schema = pa.schema(list((KINDS | {"name": pa.duration("s")}).items()))
+    with pytest.raises(UsageError, match=r'Write it as text, in DuckDB .*CAST\("name" AS VARCHAR\) AS "name"'):
+        check_column_types(CONFIG, schema, "f.parquet")
+
+
+def test_a_mapped_column_that_stands_twice_is_refused() -> None:
+    schema = pa.schema([*KINDS.items(), ("name", pa.string())])
+    with pytest.raises(
+        UsageError, match=r"column 'name' \(input.fields\) stands 2 times in f\.parquet.*rename or drop"
+    ):
+        check_column_types(CONFIG, schema, "f.parquet")
+    config = InputConfig(path=("x",), id="id", fields={"bullets": "bullets"})
+    check_column_types(config, schema, "f.parquet")

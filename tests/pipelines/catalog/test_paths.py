@@ -124,13 +124,13 @@ def test_of_a_parquet_file_only_the_wanted_part_is_read(tmp_path: Path) -> None:
     (found,) = read_piece(*file.rows, RowRange(0, 0, 1, 1), ["id", "details.Size.w"], on_read=read.append)
     assert found.values == {"id": "1", "details": {"Size": {"w": 1}}}
     for wrong, message in {
-        "details.Brnad": "'details' is there, but never with that in it",
-        "details.Size": "text, a number or a list",
+        "details.Brnad": "has no 'Brnad'; there are Brand, Size",
+        "details.Size": "has the type struct",
         "id.x.y": None,
         "detail.x": "is not in .*its columns: id, details",
     }.items():
         if message is not None:
-            with pytest.raises(UsageError, match=f"column '{wrong}'.*{message}"):
+            with pytest.raises(UsageError, match=f"column '{wrong}' \\(input.fields\\).*{message}"):
                 scan_sources(config(path, wrong))
 
 

@@ -72,6 +72,8 @@ def test_what_is_wrong_is_named(tmp_path: Path, overrides: list[str], message: s
         ("- a\n- b\n", "a mapping of keys is needed, not a list"),
         ("? [a]\n: b\n", "line 1"),
         ("a: !!python/object/apply:os.system [ls]\n", "line 1"),
+        ("run_id: a\nlog_seconds: 010\n", "line 2: YAML reads '010' as the number 8; write a number without zeros"),
+        ("run_id: 1:30\n", "line 1: YAML reads '1:30' as the number 90;"),
     ],
 )
 def test_yaml_errors_name_file_and_line(tmp_path: Path, text: str, message: str) -> None:

@@ -52,8 +52,7 @@ def test_json_is_read(tmp_path: Path) -> None:
     )
     assert refusal(tmp_path, '{"categories":\n{"A": ["x",]}}', "s.json").startswith("s.json, line 2: not JSON: ")
     assert refusal(tmp_path, "[" * 100_000, "s.json").startswith("s.json: not JSON: ")
-    told = refusal(tmp_path, '{"categories": {"A": [{"name": 3}]}}', "s.json")
-    assert "attribute 1: name 3 is the number 3, not a text" in told
+    assert "attribute 1: name 3 is a number" in refusal(tmp_path, '{"categories": {"A": [{"name": 3}]}}', "s.json")
 
 
 fragments = st.sampled_from(

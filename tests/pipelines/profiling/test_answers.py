@@ -26,6 +26,8 @@ XML = """
   <unit>g</unit>
 </attribute>
 """
+JSON = """[{"name": "Colour", "description": "the main one, such as red, blue", "datatype": "categorical",
+ "values": ["red", "blue"]}, {"name": "Net weight", "description": "of one piece", "type": "number", "unit": "g"}]"""
 
 
 @table(
@@ -44,6 +46,9 @@ XML = """
         XML.replace("<name>Colour</name>", "<name>**Colour**</name>").replace("red | blue", "red; blue"),
         XML.replace("</attribute>", "").replace("</datatype>", ""),
         XML + "<attribute id='3'><name>colour</name></attribute>",
+        JSON,
+        f'{{"attributes": {JSON}}}',
+        f"```json\n{JSON}\n```",
     ],
 )
 def test_any_form_is_read(text: str) -> None:
@@ -52,7 +57,7 @@ def test_any_form_is_read(text: str) -> None:
 
 @given(st.text(st.sampled_from('<>/abnmetriu "={}[]:,|\n'), max_size=200))
 def test_nothing_that_a_model_writes_breaks_it(text: str) -> None:
-    for text_around in (text, f"<attribute>{text}</attribute>"):
+    for text_around in (text, f"<attribute>{text}</attribute>", f'{{"name": {text}}}'):
         assert all(each.name for each in read_attributes(text_around))
 
 
