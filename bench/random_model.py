@@ -4,7 +4,7 @@
     python bench/benchmark.py --config configs/demo.yaml --set model=runs/models/qwen3-1.7b --workload listings
 
 Its texts are split by another model's tokenizer, so that prompts are as long as real ones. Its answers mean nothing:
-only answers of given lengths (`benchmark.py` without --natural) can be measured with it.
+only answers of given lengths (`benchmark.py`) can be measured with it.
 """
 
 from __future__ import annotations

@@ -8,13 +8,8 @@ They must have the same weights by name and shape, as trainings of one base have
 from __future__ import annotations
 
 import shutil
-import sys
 from pathlib import Path
 from typing import Annotated
-
-if not __package__:
-    # Started as a file: Python has put this folder on the path, the checkout around it is needed.
-    sys.path[0] = str(Path(__file__).resolve().parent.parent)
 
 import torch
 import typer

@@ -14,7 +14,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import yaml
-from pyarrow import csv
 
 ROW_GROUP_ROWS = 10_000
 FILE_ROWS = 250_000
@@ -96,16 +95,6 @@ def write_catalog(folder: Path, num_rows: int, seed: int = 0, num_categories: in
             for table in groups:
                 writer.write_table(table)
     return catalog
-
-
-def write_csv(catalog: Path, target: Path) -> Path:
-    """Writes the whole catalog again, as one CSV file."""
-    files = sorted(catalog.glob("*.parquet"))
-    with csv.CSVWriter(target, pq.read_schema(files[0])) as writer:
-        for path in files:
-            for batch in pq.ParquetFile(path).iter_batches():
-                writer.write_batch(batch)
-    return target
 
 
 def _row_groups(first: int, stop: int, seed: int, categories: Sequence[str]) -> Iterator[pa.Table]:

@@ -61,7 +61,7 @@ class Verified(Guesser):
     """Guesses that agree with the likeliest token are accepted, and the first token that was not guessed."""
 
     def accept(self, guesses: list[int], logits: Tensor) -> tuple[list[int], int]:
-        """What agrees, and one token more."""
+        """Accept the guesses that agree, and one token more."""
         chosen: list[int] = logits.argmax(dim=-1).tolist()
         num_right = next((n for n, guess in enumerate(guesses) if guess != chosen[n]), len(guesses))
         self.learn(chosen[: num_right + 1], chosen[num_right + 1 :])

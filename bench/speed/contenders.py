@@ -101,13 +101,11 @@ class EngineRuns:
         workload: Workload,
         config: EngineConfig,
         *,
-        at_once: int | None = None,
         warm_up: Workload | None = None,
     ) -> None:
         """Makes no decoder yet, but sets its limits by the memory that is free now, before others' engines take some.
 
         Args:
-            at_once: so many prompts are decoded to their end before others begin; None: as the engine does it.
             warm_up: what the first call decodes before it counts; None: the workload.
         """
         shape = description.cache_shape(model)
@@ -115,7 +113,6 @@ class EngineRuns:
         self._warm_up = warm_up or workload
         self._config = config
         self._limits = fitted(config, shape, free_bytes(shape.device), activation_bytes(model, shape))
-        self._at_once = at_once
         self._decoder: Decoder | None = None
 
     def __call__(self) -> TimedRun:
@@ -141,13 +138,11 @@ class EngineRuns:
 
     def _run(self, decoder: Decoder, workload: Workload) -> TimedRun:
         prepared = workload.prompts(self._model.config, self._config)
-        at_once = self._at_once or len(prepared)
         started = time.perf_counter()
         reports: list[StepReport] = []
-        for first in range(0, len(prepared), at_once):
-            decoder.add(prepared[first : first + at_once])
-            while decoder.has_work:
-                reports.append(decoder.step())
+        decoder.add(prepared)
+        while decoder.has_work:
+            reports.append(decoder.step())
         seconds = time.perf_counter() - started
         steps = [(report.seconds, sum(count for cohort in report.cohorts for _, count in cohort)) for report in reports]
         num_tokens = sum(tokens for _, tokens in steps)
@@ -160,9 +155,9 @@ class EngineRuns:
         return TimedRun(seconds, work, len(steps), steps, note=note, code=code)
 
 
-def run_engine(model: Any, workload: Workload, config: EngineConfig, *, at_once: int | None = None) -> TimedRun:
+def run_engine(model: Any, workload: Workload, config: EngineConfig) -> TimedRun:
     """One run by a fresh decoder. Arguments as `EngineRuns` has them."""
-    return EngineRuns(model, workload, config, at_once=at_once).once()
+    return EngineRuns(model, workload, config).once()
 
 
 def timed(run: Callable[[], Any]) -> TimedRun:

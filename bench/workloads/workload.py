@@ -14,7 +14,6 @@ from hpd_core.decoding.prompt import Prompt, Slot
 from hpd_core.layout import Layout
 from hpd_core.models import description
 from hpd_core.requests.prompt_builder import DocumentTokenizer, PromptBuilder
-from hpd_core.text.endings import Endings
 from hpd_core.text.template import render_answer_line
 from hpd_core.text.tokenization import SegmentTokenizer
 from pipelines.config.extraction import JobConfig
@@ -129,11 +128,6 @@ class Workload:
             raise UsageError(f"no record of the job has an answer in {gold_path}")
         return cls.of_answers(tokenizer, schemas, records, answers)
 
-    @property
-    def num_values(self) -> int:
-        """Of all records together."""
-        return sum(map(len, self.lengths))
-
     def prompts(self, model_config: Any, config: EngineConfig, *, natural: bool = False) -> list[Prompt]:
         """All prompts of one layout, each value's length fixed; `natural`: bounded by K_max instead."""
         builder = PromptBuilder(self.tokenizer, config, description.max_positions(model_config))
@@ -168,10 +162,6 @@ class Workload:
             length = sum(len(key.tokens) for key in keys) + count + 1
             records.append(ForcedRecord(item.layout, length))
         return records
-
-    def endings(self, model: Any) -> Endings:
-        """What each id does to a value."""
-        return description.endings(model, SegmentTokenizer(self.tokenizer))
 
     def refuse_unfit(self, model_config: Any, config: EngineConfig, contenders: Iterable[str]) -> None:
         """Finds out before hours of work whether the layouts among the contenders take every record.

@@ -17,7 +17,7 @@ from pipelines.errors import UsageError
 _HIVE_KEY = re.compile(r"/([^/=]+)=[^/]*(?=/)")
 
 WRITE_FOLDERS_IN = "write it into the files (DuckDB reads it with hive_partitioning = true)"
-"""What to do if a column exists only in the names of folders."""
+"""Way out for a column that exists only in the names of folders."""
 
 
 class _EveryCategory(dict[str, CategorySchema]):

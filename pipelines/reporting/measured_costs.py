@@ -9,7 +9,6 @@ correlated.
 
 from __future__ import annotations
 
-import dataclasses
 import datetime
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -107,13 +106,14 @@ def by_strata(
     Returns:
         The measurements, categories in the order of their names; and the categories of the last stratum.
     """
-    known = sorted(name for name, each in counts.items() if each.sum() >= _LEAST_PER_CATEGORY)
-    pooled = [name for name, each in counts.items() if name not in known and each.any()] or known
+    measured = sorted(name for name, each in counts.items() if each.sum() >= _LEAST_PER_CATEGORY)
+    known = {name: number for number, name in enumerate(measured)}
+    pooled = [name for name, each in counts.items() if name not in known and each.any()] or measured
     strata = [[name] for name in known] + [pooled]
     names = sorted(rows)
     matrix = np.zeros((len(names), len(strata)))
     for number, name in enumerate(names):
-        matrix[number, known.index(name) if name in known else -1] = rows[name]
+        matrix[number, known.get(name, -1)] = rows[name]
     in_strata, their_seconds = (
         np.stack([sum(each[name] for name in part) for part in strata]) for each in (counts, seconds)
     )
@@ -300,13 +300,13 @@ def on_other_machine(
     seconds, in_fp8 = assumed_seconds(work, gpu, efficiency) * taken, share_in_fp8(work, gpu)
     measured = forecast.work_hours.estimate * 3600
     factor = seconds / measured if measured else 0.0
-    return dataclasses.replace(
+    return replace(
         forecast,
         device=gpu.name,
         measured_on=forecast.device,
         work_hours=forecast.work_hours.scaled(factor),
         prefix_hours=forecast.prefix_hours * factor,
-        categories=[dataclasses.replace(each, hours=each.hours.scaled(factor)) for each in forecast.categories],
+        categories=[replace(each, hours=each.hours.scaled(factor)) for each in forecast.categories],
         assumed=[
             *forecast.assumed,
             f"{gpu.name} was not measured: the pilot's operations at {efficiency:.0%} of its {rate_text(work, gpu)}, "

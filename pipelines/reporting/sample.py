@@ -197,7 +197,7 @@ def _marks(items: Sequence[Row], fields: Mapping[str, SourceText]) -> dict[str, 
     return marks
 
 
-def _rows(parts: Parts, table: str, columns: Sequence[str], keys: set[Key], shards: set[int] | None) -> list[Row]:
+def _rows(parts: Parts, table: str, columns: Sequence[str], keys: set[Key], shards: set[int]) -> list[Row]:
     numbers = pa.array(sorted({number for _, number in keys}), pa.int64())
     found: list[Row] = []
     for part in parts.read(table, columns, shards):

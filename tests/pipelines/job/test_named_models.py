@@ -12,8 +12,6 @@ from typer.testing import CliRunner
 from pipelines import extract
 from tests.pipelines.conftest import Workplace, products
 
-BELOW = {"below": 0.5}
-
 
 @pytest.fixture
 def catalog(workplace: Workplace) -> Workplace:

@@ -23,7 +23,7 @@ SCHEMA = CategorySchema(
     category="Coffee",
     attributes=tuple(Attribute(name=dotted(each), path=each if len(each) > 1 else ()) for each in PLACES),
 )
-WIDTH, ZIP, ABSENT = GoldValue((("12",),)), GoldValue((("zip", "zipper"),)), GoldValue(())
+WIDTH, ABSENT = GoldValue((("12",),)), GoldValue(())
 
 
 def read(folder: Path, values: dict[str, Any], *, with_schemas: bool = True) -> dict[str, GoldValue]:

@@ -1,4 +1,4 @@
-"""What a pilot's estimate is worth."""
+"""Estimate of a pilot, against the truth of the whole catalog."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ def test_variants_ask_what_the_labels_answer(seed: int) -> None:
 
 
 def test_varied_products_are_training_data(tmp_path: Path, tiny_model_dir: Path) -> None:
-    """What `vary` writes is read back whole: each answer is one that its schema allows."""
+    """Read back whole what `vary` writes: each answer is one that its schema allows."""
     training = Training(tmp_path, tiny_model_dir)
     (tmp_path / "finetune.yaml").write_text(yaml.safe_dump(training.document))
     done = CliRunner().invoke(app, [str(tmp_path / "finetune.yaml"), str(tmp_path / "varied"), "--epochs", "2"])
