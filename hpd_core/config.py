@@ -12,6 +12,7 @@ from hpd_core.text.template import PromptTemplate
 LayoutName = Literal["tree", "stacked"]
 DTypeName = Literal["auto", "float32", "bfloat16", "float16"]
 Strings = Literal["free", "verbatim"]
+Numbers = Literal["free", "stated"]
 DocumentAttention = Literal["causal", "bidirectional"]
 Quantization = Literal["nf4", "int8", "fp8"]
 AutoCount = Annotated[int, Field(ge=1)] | Literal["auto"]
@@ -92,13 +93,19 @@ class EngineConfig(Section):
         description="'tree': what an attribute of the type string (no list) may be. 'free': any text; 'verbatim': what "
         "stands in the document, letter for letter, as if each had `verbatim: true`: chosen as a boolean or enum is",
     )
+    numbers: Numbers = Field(
+        "stated",
+        description="'tree', where values are constrained: what a number with a unit (no list) may be in a job. "
+        "'stated': one of the document's numbers whose unit converts into the attribute's, or, if there is none, of "
+        "those without a unit: chosen as a boolean or enum is. 'free': any number",
+    )
     answer_threshold: float | None = Field(
         None,
         gt=0,
         lt=1,
-        description="'tree': what is chosen among members (booleans, enums, verbatim strings) is answered where its "
-        "`probability` comes up to this, else with null; half of the F1 that is to be expected makes F1 highest. null: "
-        "null where the model gives null one half",
+        description="'tree': what is chosen among members (booleans, enums, stated numbers, verbatim strings) is "
+        "answered where its `probability` comes up to this, else with null; half of the F1 that is to be expected "
+        "makes F1 highest. null: null where the model gives null one half",
     )
     tensor_parallel: int = Field(
         1,
@@ -148,6 +155,11 @@ class EngineConfig(Section):
         if self.layout != "tree":
             return f"is for the layout 'tree', where no value sees another one, not for {self.layout!r}"
         return None if self.constrain_values else "is a constraint: set constrain_values to true"
+
+    @property
+    def chooses_numbers(self) -> bool:
+        """Whether numbers are chosen among those of `Record.numbers`."""
+        return self.numbers == "stated" and self.why_not_verbatim is None
 
     @property
     def reads_both_ways(self) -> bool:

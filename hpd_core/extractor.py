@@ -168,6 +168,7 @@ class Extractor(ABC):
             "quantization": "fp8" if is_fp8(model) else self.config.quantization,
             "max_scored_tokens": self.max_scored_tokens,
             "strings": self.config.strings,
+            "numbers": "stated" if self.decoding == "hpd" and self.config.chooses_numbers else "free",
             "answer_threshold": self.config.answer_threshold,
             "limits": None if limits is None else asdict(limits),
             "overlap_steps": self.overlaps_steps,
@@ -201,6 +202,7 @@ class EngineDescription(TypedDict):
     quantization: Annotated[str | None, "of the weights"]
     max_scored_tokens: Annotated[int, "of the setting; 0 where closed answers are decoded token by token"]
     strings: Annotated[str | None, "of the setting: 'free' or 'verbatim'"]
+    numbers: Annotated[str, "what numbers with a unit may be: 'free' or 'stated'"]
     answer_threshold: Annotated[float | None, "of the setting"]
     limits: Annotated[
         dict[str, int] | None,

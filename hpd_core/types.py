@@ -263,15 +263,22 @@ def _without_unset(data: dict[str, Any], *names: str) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """Product (or any document). The order of `fields` is their order in the prompt."""
+    """Product (or any document).
+
+    Attributes:
+        fields: its texts; their order is their order in the prompt.
+        numbers: for attributes of the type number (no list), the numbers that the answer is chosen among, as JSON
+            spells them; without any it is null. The number of an attribute that is not here is free.
+    """
 
     id: str
     category: str
     fields: Mapping[str, str]
+    numbers: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Records and answers travel in thousands; what frozen dataclasses do by themselves takes three times as long.
-        return Record, (self.id, self.category, self.fields)
+        return Record, (self.id, self.category, self.fields, self.numbers)
 
 
 @dataclass(frozen=True, slots=True)

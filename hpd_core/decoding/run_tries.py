@@ -1,4 +1,5 @@
-"""Tries of what verbatim values are chosen among: one of each document's runs (text/runs.py), shared by its values.
+"""Tries of what verbatim values and stated numbers are chosen among: one of each document's runs (text/runs.py), shared
+by its values.
 
 A trie is in the tables (text/member_tries.py, text/constraints.py) until the values are decoded. Runs are encoded as
 training encodes answers, so that choosing among them is choosing among answers. The trie is the constraint, too: if no
@@ -56,8 +57,9 @@ class RunTries:
         prompt.layout = prompt.layout.with_members(of_branches)
 
     def trie(self, runs: Runs) -> MemberTrie:
-        """Return the trie of all runs as answers, and null."""
-        encoded = self._encoder.encode(_lines(runs_of(runs.lines)))
+        """Return the trie of all runs, or numbers, as answers, and null."""
+        answers = runs.lines if runs.are_numbers else map(spelled, runs_of(runs.lines))
+        encoded = self._encoder.encode([f" {answer},\n" for answer in answers])
         rows = _apart(self._ended(encoded, runs.most_tokens), self._null)
         nulls = [self._null] if runs.nullable or not rows else []
         members = [*range(1, len(rows) + 1), *(NULL_MEMBER for _ in nulls)]
@@ -66,18 +68,19 @@ class RunTries:
         return trie
 
     def as_it_stands(self, runs: Runs, text: str, raw: str, tokens: Sequence[int]) -> str:
-        """Return the run that was chosen, as the document has it.
+        """Return the run or the number that was chosen, as the document has it.
 
-        `text` is that run, unless the tokenizer changes texts or a backslash can be read in two ways.
+        `text` is that, unless the tokenizer changes texts or a backslash can be read in two ways.
 
         Args:
             text: the parsed answer.
             raw, tokens: the answer before parsing.
         """
-        if "\\" not in raw and any(text in line for line in runs.lines):
+        if runs.are_numbers or ("\\" not in raw and any(text in line for line in runs.lines)):
             return text
         texts = runs_of(runs.lines)
-        encoded = self._ended(self._segments.encode_text(_lines(texts)), len(tokens))
+        lines = [f" {spelled(each)},\n" for each in texts]
+        encoded = self._ended(self._segments.encode_text(lines), len(tokens))
         by_tokens = dict(zip(reversed(encoded), reversed(texts), strict=True))
         return by_tokens.get(tuple(tokens), text)
 
@@ -91,10 +94,6 @@ class RunTries:
             tuple(tokens[:length]) if length <= most_tokens else ()
             for tokens, length in zip(encoded, lengths.tolist(), strict=True)
         ]
-
-
-def _lines(texts: Iterable[str]) -> list[str]:
-    return [f" {spelled(text)},\n" for text in texts]
 
 
 def _apart(rows: Iterable[tuple[int, ...]], null: tuple[int, ...]) -> list[tuple[int, ...]]:

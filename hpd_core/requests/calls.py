@@ -19,6 +19,7 @@ Values that grow from the joined trunk equal those of ordinary decoding after th
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass, replace
@@ -29,7 +30,7 @@ from hpd_core.text.near_names import NearNames
 from hpd_core.text.template import Piece
 from hpd_core.text.value_kinds import FreeText, ValueKind
 from hpd_core.text.values import error_value
-from hpd_core.types import CategorySchema, Choice, ErrorCode, Record, RecordResult, ValueStatus
+from hpd_core.types import Attribute, CategorySchema, Choice, ErrorCode, Record, RecordResult, ValueStatus
 
 Result = TypeVar("Result")
 
@@ -72,6 +73,7 @@ class ExtractionFuture(MeasuredFuture[list[RecordResult]]):
 
 
 _ANYTHING = FreeText()
+_JSON_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,6 +259,15 @@ def refuse_verbatim(schemas: Mapping[str, CategorySchema], problem: str) -> None
                 raise ValueError(
                     f"attribute {attribute.name!r} of category {schema.category!r} is verbatim, which {problem}"
                 )
+
+
+def check_numbers(attribute: Attribute, numbers: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the numbers of `Record.numbers`. Raise ValueError if the attribute is no number, or one is not JSON's."""
+    if attribute.type != "number" or attribute.multiple:
+        raise ValueError(f"attribute {attribute.name!r} is no single number, and a record has numbers for it")
+    if (wrong := next((each for each in numbers if not _JSON_NUMBER.fullmatch(each)), None)) is not None:
+        raise ValueError(f"a record's numbers for attribute {attribute.name!r} hold {wrong!r}, which JSON cannot spell")
+    return numbers
 
 
 def asked_attributes(schema: CategorySchema, names: Collection[str] | None) -> list[int]:

@@ -17,7 +17,7 @@ from hpd_core.decoding.prompt import Prompt, Slot
 from hpd_core.decoding.run_tries import RunTries
 from hpd_core.errors import PromptError
 from hpd_core.layout import Branch, Layout, StackedObject, stacked_layout, tree_layout
-from hpd_core.requests.calls import OpenBranch, Refusal, Trunk, asked_attributes, not_text
+from hpd_core.requests.calls import OpenBranch, Refusal, Trunk, asked_attributes, check_numbers, not_text
 from hpd_core.text import template as texts
 from hpd_core.text.leases import Lease
 from hpd_core.text.member_tries import Entry, KindTables
@@ -143,15 +143,21 @@ class PromptBuilder:
     def _runs_of(
         self, record: Record, schema: CategorySchema, tokens: CategoryTokens, asked: Sequence[int], left: TextLeft
     ) -> dict[int, Runs]:
-        """Return the runs that verbatim values are chosen among, by branch."""
+        """Return what verbatim values and stated numbers are chosen among, by branch."""
         if self._runs is None:
             return {}
-        verbatim = [place for place, index in enumerate(asked) if self._is_verbatim(schema.attributes[index])]
+        attributes = {place: schema.attributes[index] for place, index in enumerate(asked)}
+        verbatim = [place for place, attribute in attributes.items() if self._is_verbatim(attribute)]
         lines = field_lines(record.fields) if verbatim else ()
         found = {}
         for place in verbatim:
-            own_lines, rate = left.get(schema.attributes[asked[place]].name, (lines, None))
+            own_lines, rate = left.get(attributes[place].name, (lines, None))
             found[place] = Runs(own_lines, tokens.branches[asked[place]].max_new_tokens, rate=rate)
+        if record.numbers and self._config.chooses_numbers:
+            for place, attribute in attributes.items():
+                if (numbers := record.numbers.get(attribute.name)) is not None:
+                    most_tokens = tokens.branches[asked[place]].max_new_tokens
+                    found[place] = Runs(check_numbers(attribute, numbers), most_tokens, are_numbers=True)
         return found
 
     def _keys(self, schema: CategorySchema) -> list[list[int]]:

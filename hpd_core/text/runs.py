@@ -45,12 +45,14 @@ class Runs:
         nullable: whether null is possible; it always is if there is no run.
         rate: share of a run per unit of likelihood, from an earlier round with more runs; None: the runs share all
             that null does not have.
+        are_numbers: whether the lines are numbers, to be chosen as they are, instead of text with runs.
     """
 
     lines: tuple[str, ...]
     most_tokens: int
     nullable: bool = True
     rate: float | None = None
+    are_numbers: bool = False
 
 
 def lines_of(texts: Iterable[str]) -> tuple[str, ...]:

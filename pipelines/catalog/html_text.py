@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -122,10 +122,10 @@ class MarkedUpRecord(Record):
         originals: catalog text of the fields that are shown differently from it.
     """
 
-    originals: Mapping[str, str]
+    originals: Mapping[str, str] = field(default_factory=dict)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return MarkedUpRecord, (self.id, self.category, self.fields, self.originals)
+        return MarkedUpRecord, (self.id, self.category, self.fields, self.numbers, self.originals)
 
 
 def shown_record(record: Record, mode: HtmlMode) -> Record:
@@ -133,7 +133,7 @@ def shown_record(record: Record, mode: HtmlMode) -> Record:
     fields = {name: shown_text(text, mode) for name, text in record.fields.items()}
     originals = {name: text for name, text in record.fields.items() if fields[name] not in (text, "")}
     if originals:
-        return MarkedUpRecord(record.id, record.category, fields, originals)
+        return MarkedUpRecord(record.id, record.category, fields, originals=originals)
     return Record(record.id, record.category, fields)
 
 

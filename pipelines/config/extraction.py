@@ -216,7 +216,7 @@ _FREE_ENGINE_KEYS = (
     *("layers", "share_text", "cuda_graphs"),
 )
 _LATER_ENGINE_KEYS = {
-    **{"tensor_parallel": 1, "document_attention": "auto", "strings": "free"},
+    **{"tensor_parallel": 1, "document_attention": "auto", "strings": "free", "numbers": "free"},
     **{"answer_threshold": None, "max_scored_tokens": 0},
 }
 """Keys that came later, and their values in runs that were planned before, which can still be continued."""

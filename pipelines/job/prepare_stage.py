@@ -26,6 +26,7 @@ from pipelines.job.carryover import Carried, CarryOver
 from pipelines.job.context import DeadRow, JobContext, PreparedRecord, PreparedShard
 from pipelines.job.table_rows import answer_rows
 from pipelines.normalising.normalise import Normaliser, normalisers
+from pipelines.normalising.stated_numbers import stated_numbers
 from pipelines.store.verdicts import ItemError, checked_items
 
 if TYPE_CHECKING:
@@ -86,7 +87,14 @@ def read_catalog(
     source, config = job.files[piece.file], job.config.input
     rows = read_piece(source.uri, source.format, piece, config.columns, anonymous=config.anonymous, on_read=on_read)
     for row in rows:
-        yield _take(row, piece.file, job)
+        try:
+            yield _take(row, piece.file, job)
+        except MemoryError:
+            raise  # of the process, not of the row
+        except Exception as error:
+            # Nobody knows of such a row. It is no reason for the others not to be read.
+            logger.exception("a row could not be read")
+            yield _refuse(piece.file, row.number, RowRefusal("unreadable", f"it cannot be read: {described(error)}"))
     if source.fingerprint is not None:
         # After the rows, because the catalog may be exported again at any time.
         check_unchanged(source.uri, source.format, source.size, source.fingerprint, anonymous=config.anonymous)
@@ -130,7 +138,10 @@ def _take(row: SourceRow, file: int, job: JobContext) -> PreparedRecord | DeadRo
         return _refuse(file, row.number, row.problem or RowRefusal("unreadable", "the row could not be read"))
     record = to_record(row.values, default_id(job.files[file].name, row.number), config, job.schemas)
     if isinstance(record, Record):
-        copied = copied_items(row.values, record, config, job.schemas[record.category]) if config.copied else {}
+        schema = job.schemas[record.category]
+        copied = copied_items(row.values, record, config, schema) if config.copied else {}
+        if job.config.engine.chooses_numbers:
+            record = dataclasses.replace(record, numbers=stated_numbers(record, schema))
         return PreparedRecord(file, row.number, record, input_hash(record), copied=copied)
     return _refuse(file, row.number, record, row_id(row.values, config), row_category(row.values, config))
 

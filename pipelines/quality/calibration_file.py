@@ -43,7 +43,7 @@ _FORMAT = 1
 _MOST_LABELS = 2**53  # what a float holds exactly
 _DECODED = (
     *("decoding", "layout", "quantization", "max_scored_tokens", "document_attention", "strings"),
-    "answer_threshold",
+    *("numbers", "answer_threshold"),
 )
 
 
@@ -53,8 +53,8 @@ class CalibratedModel:
 
     Attributes:
         prompt_hash: hash of the prompt around the document; attributes have their own weights.
-        decoding, layout, quantization, max_scored_tokens, document_attention, strings, answer_threshold: as in an
-            engine's description; `NOT_SAID` agrees with all.
+        decoding, layout, quantization, max_scored_tokens, document_attention, strings, numbers, answer_threshold: as in
+            an engine's description; `NOT_SAID` agrees with all.
     """
 
     model_id: str
@@ -67,13 +67,14 @@ class CalibratedModel:
     max_scored_tokens: int | str = NOT_SAID  # as in files of before it counted
     document_attention: str | None = NOT_SAID  # likewise
     strings: str | None = NOT_SAID  # likewise
+    numbers: str = "free"  # as all were before
     answer_threshold: float | str | None = None  # there was none before
 
     @classmethod
     def of(cls, row: Mapping[str, Any]) -> CalibratedModel:
         """Build from an engine's description, or from a table row, which lacks some of the settings."""
         if "decoding" in row:
-            row = {"answer_threshold": None, **row}  # a description of before there was one
+            row = {"numbers": "free", "answer_threshold": None, **row}  # a description of before there were any
         decoded = (row.get(name, NOT_SAID) for name in _DECODED)
         return cls(row["model_id"], row["model_revision"], row["adapter_revision"], row["prompt_hash"], *decoded)
 

@@ -137,9 +137,9 @@ ATTRIBUTE_COLUMNS = (
     Column(
         "choice",
         pa.string(),
-        "how an answer was chosen that can only be one of few (enum, boolean, verbatim text): `scored`: the likeliest "
-        "of all; `beam`: the likeliest of those that `engine.max_scored_tokens` had room for; `greedy`: token by "
-        "token. Null for others",
+        "how an answer was chosen that can only be one of few (enum, boolean, stated number, verbatim text): "
+        "`scored`: the likeliest of all; `beam`: the likeliest of those that `engine.max_scored_tokens` had room for; "
+        "`greedy`: token by token. Null for others",
     ),
     Column(
         "probability",

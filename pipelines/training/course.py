@@ -20,6 +20,7 @@ from hpd_core.training.loss import attach_training
 from hpd_core.types import content_hash
 from pipelines.config.finetuning import FinetuneConfig
 from pipelines.errors import UsageError
+from pipelines.normalising.stated_numbers import stated_numbers
 from pipelines.quality.scoring import Answer, Counts, count, judge
 from pipelines.training.labelled_products import LabelledProduct, is_held_out, load_products
 from pipelines.training.step_planner import StepPlanner, TrainingStep
@@ -288,7 +289,10 @@ def validate(
     model.eval()
     # Two datasets may call two categories alike: here a category's name is its schema's hash.
     schemas = {product.schema.hash: product.schema for product in products}
-    records = [replace(product.record, category=product.schema.hash) for product in products]
+    records = [
+        replace(each.record, category=each.schema.hash, numbers=stated_numbers(each.record, each.schema))
+        for each in products
+    ]
     started = time.perf_counter()
     counts = Counts()
     num_unlabelled = num_answered = 0

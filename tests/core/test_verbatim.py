@@ -1,5 +1,5 @@
-"""Verbatim values: of all runs of its document the one that a forward for each of them finds likeliest, and never text
-that is in no document."""
+"""Verbatim values, and numbers that a record states: of all runs of its document, or of these numbers, the one that a
+forward for each of them finds likeliest, and never another."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ SHOES = CategorySchema.model_validate(
     }
 )
 SCHEMAS = {"Shoes": SHOES}
-LIMITS = {"Brand": K_MAX, "Model": 5}
-COPIED = tuple(LIMITS)
+LIMITS = {"Brand": K_MAX, "Size": K_MAX, "Model": 5}
+COPIED = ("Brand", "Model")
 ODD = {
     "quotes": {"title": 'a 5" L\\XL', "more": "Blu\\nHorn"},
     "scripts": {"title": "日本製☕ größe"},
@@ -58,7 +58,8 @@ ODD = {
 
 
 def shoes(count: int = 0) -> list[Record]:
-    odd = [Record(name, "Shoes", fields) for name, fields in ODD.items()]
+    sizes = [{}, {"Size": ()}, {"Size": ("7",)}, {"Size": ("12", "1.5", "-40", "1200")}, {"Size": ("1", "12", "12.0")}]
+    odd = [Record(name, "Shoes", *each) for (name, *each) in zip(ODD, ODD.values(), sizes, strict=True)]
     return odd + [Record(str(n), "Shoes", {"title": f"red {n} shoe", "text": f"Velor {n % 7}"}) for n in range(count)]
 
 
@@ -69,16 +70,20 @@ def engine(tiny_model_dir: Path) -> Iterator[Engine]:
 
 
 def check_likeliest(engine: Engine, oracle: Any, tokenizer: Any, records: list[Record]) -> None:
-    """That each copied value is the likeliest of all runs, by a forward for each."""
+    """That each copied value is the likeliest of all runs, or numbers, by a forward for each."""
     segments, results = SegmentTokenizer(tokenizer), engine.extract(records, SCHEMAS)
     prepared, _ = PromptBuilder(tokenizer, engine.config, None).build(records, SCHEMAS)
     for item in prepared:
         layout, number = item.layout, item.slots[0].trunk
         document = range(layout.num_prefix_tokens, len(layout.trunk)) if engine.config.reads_both_ways else CAUSAL
-        runs = [None, *runs_of(field_lines(records[number].fields))]
-        lines = [" null,\n" if run is None else f" {spelled(run)},\n" for run in runs]
-        spellings = [tokens[: engine.endings.length(tokens, True)] for tokens in segments.encode_text(lines)]
-        for branch, name in ((0, "Brand"), (2, "Model")):
+        runs = list(map(spelled, runs_of(field_lines(records[number].fields))))
+        for branch, attribute in enumerate(SHOES.attributes[:3]):
+            name, numbers = attribute.name, records[number].numbers.get(attribute.name)
+            if name == "Size" and numbers is None:
+                assert results[number].values[name].choice is None
+                continue
+            lines = [f" {each},\n" for each in ("null", *(numbers if numbers is not None else runs))]
+            spellings = [tokens[: engine.endings.length(tokens, True)] for tokens in segments.encode_text(lines)]
             most = max(LIMITS[name], len(spellings[0]))
             members = [member for member, tokens in enumerate(spellings) if len(tokens) <= most]
             value = results[number].values[name]
@@ -88,7 +93,7 @@ def check_likeliest(engine: Engine, oracle: Any, tokenizer: Any, records: list[R
             chain = layout.token_ids[(layout.scopes < 0) | (layout.scopes == branch)].tolist()
             of_members = [spellings[member] for member in members]
             found = choose_member(oracle, chain, of_members, members, document, engine.config.answer_threshold)
-            read = parse_value(Attribute(name=name), lines[found.member], closed=True)  # a mark alone says nothing
+            read = parse_value(attribute, lines[found.member], closed=True)  # a mark alone says nothing
             assert (value.text, value.status, value.choice) == (read.text, read.status, "scored")
             assert value.probability == pytest.approx(found.shares[found.member], abs=0.012)
             assert value.num_tokens == len(spellings[found.member])
@@ -179,6 +184,15 @@ def num_lent_bytes(engine: Engine) -> int:
     runs = engine._runs
     assert runs is not None
     return runs._tables.leases.num_lent_bytes
+
+
+def test_numbers_of_other_attributes_and_texts_are_refused(engine: Engine) -> None:
+    for numbers, message in ({"Brand": ("1",)}, "'Brand' is no single number"), ({"Size": ("1,5",)}, "hold '1,5'"):
+        with pytest.raises(ValueError, match=message):
+            engine.extract([Record("a", "Shoes", {"title": "a"}, numbers)], SCHEMAS)
+    with Engine.from_pretrained(engine.model_id, config(numbers="free")) as free:
+        records = shoes()
+        assert {result.values["Size"].choice for result in free.extract(records, SCHEMAS)} == {None}
 
 
 def test_what_cannot_be_copied_is_refused_by_name(tiny_model_dir: Path) -> None:

@@ -7,11 +7,11 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpd_core.decoding import run_tries
 from hpd_core.decoding.run_tries import RunTries, WordEncoder
 from hpd_core.text.member_tries import KindTables
 from hpd_core.text.runs import Runs, lines_of, runs_of
 from hpd_core.text.tokenization import SegmentTokenizer
+from hpd_core.text.value_kinds import spelled
 from tests.core.text.test_tokenization import _normalizing_tokenizer
 from tests.tables import table
 
@@ -89,7 +89,7 @@ def test_what_a_tokenizer_changes_is_given_as_it_stands() -> None:
     asked = Runs(("a cafe\u0301 b", "a\\\\b", "a\\b"), 30)
     segments = made._segments
     for text in ("cafe\u0301", "a\\b", "a\\\\b"):
-        (tokens,) = segments.encode_text(run_tries._lines([text]))
+        (tokens,) = segments.encode_text([f" {spelled(text)},\n"])
         tokens = tokens[: made._endings.length(tokens, True)]
         raw = segments.decode([tokens])[0].split("\n")[0]
         assert made.as_it_stands(asked, "whatever was read", raw, tokens) == text

@@ -1,0 +1,76 @@
+"""Numbers that a product's text states and an attribute with a unit can have: the engine chooses among them.
+
+    1.5 kg, 18 V, 2 speeds     weight in g: 1.5     voltage in V: 18     torque in Nm: none, so the answer is null
+
+A number whose unit converts into the attribute's is one. If there is none, so is a number without a unit that nothing
+but a sign or the end of its line follows ("Weight: 500"). Of one amount in two units (16 oz, 454 g) that in the
+attribute's own counts.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from decimal import Decimal
+from fractions import Fraction
+from functools import lru_cache
+
+from hpd_core import Attribute, CategorySchema, Record
+from hpd_core.text.numbers import ReadNumber, find_numbers, open_readings, read_number
+from pipelines.normalising.asked import CONTEXT, Asked
+from pipelines.normalising.unit_reading import NUMBER, quantity_at
+
+_ENDS = re.compile(r"[ \t]*(?:\Z|[\n;|,)/])")
+_SAME = Fraction(1, 100)
+"""Largest relative difference of one amount in two units, both rounded."""
+
+
+def stated_numbers(record: Record, schema: CategorySchema) -> dict[str, tuple[str, ...]]:
+    """Return the stated numbers, as plain decimals, of each single number attribute with a unit (`Record.numbers`)."""
+    asked = _asked(schema)
+    if not asked:
+        return {}
+    texts = list(record.fields.values())
+    places = [place for text, each in zip(texts, find_numbers(texts), strict=True) for place in _places(text, each)]
+    return {name: _numbers(places, each) for name, each in asked.items()}
+
+
+@lru_cache(maxsize=256)
+def _asked(schema: CategorySchema) -> Mapping[str, Asked]:
+    def is_measured(attribute: Attribute) -> bool:
+        return attribute.type == "number" and attribute.unit is not None and not attribute.multiple
+
+    return {each.name: Asked.of(each) for each in schema.attributes if is_measured(each)}
+
+
+_Place = tuple[Decimal, str, str, bool]
+"""A number, the text before and after it, and whether it is a part of a range."""
+
+
+def _places(text: str, numbers: list[ReadNumber]) -> Iterator[_Place]:
+    """Yield the numbers of a text; of a range both ends; all readings of an ambiguous one."""
+    for number in numbers:
+        found = [(number.start, number.end, worth) for worth in number.worths]
+        for match in re.finditer(NUMBER, text[number.start : number.end]) if not found else ():
+            # A dash in front of the second number is no sign.
+            if read := read_number(match.group().strip().lstrip("-+−")):
+                span = number.start + match.start(), number.start + match.end()
+                found += [(*span, Decimal(each)) for each in open_readings(read) or (read,)]
+        for start, end, worth in found:
+            yield worth, text[max(0, start - CONTEXT) : start], text[end : end + CONTEXT], not number.worths
+
+
+def _numbers(places: list[_Place], asked: Asked) -> tuple[str, ...]:
+    stated: list[tuple[bool, Fraction, str]] = []
+    bare: dict[Fraction, str] = {}
+    for worth, before, after, is_part in places:
+        amounts = asked.amounts(quantity_at(Fraction(worth), before, after, asked.own))
+        if amounts:
+            stated.append((amounts[0].digits is not None, amounts[0].number, format(worth, "f")))
+        elif amounts is not None and not is_part and _ENDS.match(after):
+            bare.setdefault(Fraction(worth), format(worth, "f"))
+    kept: dict[str, Fraction] = {}
+    for is_converted, amount, number in sorted(stated, key=lambda each: each[0]):
+        if not is_converted or not any(abs(amount - other) <= _SAME * abs(other) for other in kept.values()):
+            kept.setdefault(number, amount)
+    return tuple(kept) or tuple(bare.values())
