@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
-
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from hpd_core import Evidence
 from pipelines.errors import UsageError
 from pipelines.evaluating.joined_runs import AnswerPlace, Sampled
 from pipelines.job.run import Run
-from pipelines.job.source_texts import Mark, SourceText, Wanted, cut, read_texts
+from pipelines.job.source_texts import Key, Mark, SourceText, Wanted, cut, read_texts
 from pipelines.quality import scoring
 from pipelines.quality.answer_features import answer_probability
 from pipelines.quality.evaluation import judge_products
@@ -23,6 +20,7 @@ from pipelines.quality.run_answers import RowKey, read_run
 from pipelines.quality.scoring import AnswerJudgement, Comparison, RateEstimates
 from pipelines.reporting.sample_facts import FieldText
 from pipelines.reporting.table_scan import Pairs
+from pipelines.store.run_tables import Place
 from pipelines.store.tables import stored_evidence
 
 Right = Literal["a", "b", "both", "neither"]
@@ -98,22 +96,21 @@ class ChangeExample:
 
 def read_examples(a: Run, b: Run, sampled: Sequence[Sampled]) -> list[ChangeExample]:
     """Read the sampled answers in full, in the same order. Raises `UsageError` if their parts cannot be read."""
-    answers_a, hashes_a = _read(a, [(each.a, each.attribute) for each in sampled])
-    answers_b, hashes_b = _read(b, [(each.b, each.attribute) for each in sampled])
-    texts = _texts(a, b, sampled, hashes_a)
-    changed = [each for each in sampled if hashes_a[each.a.key] != hashes_b[each.b.key]]
-    texts_b = _read_texts(b, {each.b.key: each.category for each in changed}, hashes_b)
+    answers_a, texts_a, hashes_a = _read(a, {each.a: each.category for each in sampled})
+    answers_b, texts_b, hashes_b = _read(b, {each.b: each.category for each in sampled})
     examples = []
     for each in sampled:
-        answers = answers_a[each.a, each.attribute], answers_b[each.b, each.attribute]
+        answers = (
+            _answered(answers_a[each.a.key][each.attribute], a.booleans),
+            _answered(answers_b[each.b.key][each.attribute], b.booleans),
+        )
         example = ChangeExample(each.product_id, each.category, each.attribute, *answers)
-        text = texts.get(each.a.key)
+        before, after = texts_a.get(each.a.key), texts_b.get(each.b.key)
         if hashes_a[each.a.key] == hashes_b[each.b.key]:
-            fields = None if text is None else _highlighted(text, answers)
-            examples.append(replace(example, fields=fields))
+            text = after if before is None else before  # from either catalog, as the text is the same
+            examples.append(replace(example, fields=None if text is None else _highlighted(text, answers)))
         else:
-            after = texts_b.get(each.b.key)
-            examples.append(_of_changed_text(example, text, after))
+            examples.append(_of_changed_text(example, before, after))
     return examples
 
 
@@ -127,28 +124,6 @@ def _of_changed_text(
         other = {name: text for name, text in after.items() if name not in known or known[name].text != text.text}
         return replace(example, is_text_changed=True, fields=fields, fields_b=_highlighted(other, (None, example.b)))
     return replace(example, is_text_changed=True, fields=fields)
-
-
-def _texts(
-    a: Run, b: Run, sampled: Sequence[Sampled], hashes: Mapping[RowKey, str]
-) -> dict[RowKey, Mapping[str, SourceText]]:
-    """Return the fields that A read, by its row; from either catalog, if the text is the same."""
-    found: dict[RowKey, Mapping[str, SourceText]] = {}
-    for side in (a, b):
-        places = {each.a.key: (each.a if side is a else each.b).key for each in sampled if each.a.key not in found}
-        categories = {places[each.a.key]: each.category for each in sampled if each.a.key in places}
-        texts = _read_texts(side, categories, {place: hashes[key] for key, place in places.items()})
-        found |= {key: texts[place] for key, place in places.items() if place in texts}
-    return found
-
-
-def _read_texts(
-    side: Run, categories: Mapping[RowKey, str], hashes: Mapping[RowKey, str]
-) -> Mapping[tuple[str, int], Mapping[str, SourceText]]:
-    """Read these rows from the run's catalog; rows that no longer match their hash are left out."""
-    wanted = [Wanted(*place, category, hashes[place]) for place, category in categories.items()]
-    texts, _ = read_texts(side.plan, side.input_settings, wanted)
-    return texts
 
 
 def _highlighted(fields: Mapping[str, SourceText], answers: Sequence[Answered | None]) -> list[FieldText]:
@@ -165,27 +140,17 @@ def _highlighted(fields: Mapping[str, SourceText], answers: Sequence[Answered | 
 
 
 def _read(
-    side: Run, wanted: Sequence[tuple[AnswerPlace, str]]
-) -> tuple[dict[tuple[AnswerPlace, str], Answered], dict[RowKey, str]]:
-    """Read the answers, and the hashes of the rows' texts."""
-    by_shard: dict[int, list[tuple[AnswerPlace, str]]] = defaultdict(list)
-    for place, attribute in wanted:
-        by_shard[place.shard].append((place, attribute))
-    found, hashes = {}, {}
-    for shard, places in by_shard.items():
-        table = side.read("attributes", shard, _COLUMNS)
-        numbers = pa.array(sorted({place.key.source_row for place, _ in places}), pa.int64())
-        rows: dict[tuple[Any, ...], list[dict[str, Any]]] = defaultdict(list)
-        for row in table.filter(pc.is_in(table["source_row"], numbers)).to_pylist():
-            rows[row["source_file"], row["source_row"], row["attribute"]].append(row)
-        for place, attribute in places:
-            found[place, attribute] = _answered(rows[*place.key, attribute], side.booleans)
-            hashes[place.key] = rows[*place.key, attribute][0]["input_hash"]
-    return found, hashes
+    side: Run, wanted: Mapping[AnswerPlace, str]
+) -> tuple[dict[Place, dict[str, list[dict[str, Any]]]], dict[Key, dict[str, SourceText]], dict[Place, str]]:
+    """Read the answers of some rows with their categories, their texts as far as the catalog has them, and the texts'
+    hashes."""
+    answers = side.reviewed.answers_of(_COLUMNS, {each.key for each in wanted}, {each.shard for each in wanted})
+    hashes = {key: next(iter(found.values()))[0]["input_hash"] for key, found in answers.items()}
+    rows = [Wanted(*each.key, category, hashes[each.key]) for each, category in wanted.items()]
+    return answers, read_texts(side.plan, side.input_settings, rows)[0], hashes
 
 
 def _answered(rows: list[dict[str, Any]], booleans: Pairs) -> Answered:
-    rows = sorted(rows, key=lambda row: row["value_index"])
     first = rows[0]
     is_boolean = (first["category"], first["attribute"]) in booleans
     return Answered(

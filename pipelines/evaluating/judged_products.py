@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import heapq
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
-
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from hpd_core import Attribute
 from pipelines.errors import UsageError
@@ -93,7 +90,7 @@ def draw_products(side: Run, limit: int | None, seed: int, among: Collection[Row
     if chosen and not with_text:
         why = " ".join(drawn.notes)
         raise UsageError(f"a judge reads what the model read, and no product's text can be read back: {why}")
-    answers = _answers(side, with_text)
+    answers = side.reviewed.answers_of(_ANSWERS, {row.key for row in with_text}, {row.shard for row in with_text})
     for row in with_text:
         fields = {name: text.text for name, text in texts[row.key].items()}
         drawn.products.append(_product(side, row, fields, answers[row.key]))
@@ -104,36 +101,16 @@ def _rows(side: Run, seed: int, among: Collection[RowKey] | None) -> Iterator[_R
     columns = [*_PLACE, "product_id", "category", "input_hash"]
     for shard in side.shards:
         table = side.read("products", shard, columns)
-        for file, number, product_id, category, digest in zip(*_lists(table, columns), strict=True):
+        for file, number, product_id, category, digest in zip(*(each.to_pylist() for each in table), strict=True):
             key = RowKey(file, number)
             if among is None or key in among:
                 rank = hashlib.md5(f"{seed}|{file}|{number}".encode()).hexdigest()
                 yield _Row(rank, shard, key, product_id, category, digest)
 
 
-def _lists(table: pa.Table, columns: Sequence[str]) -> list[list[Any]]:
-    return [table[name].to_pylist() for name in columns]
-
-
-def _answers(side: Run, rows: Sequence[_Row]) -> dict[RowKey, list[dict[str, Any]]]:
-    """Return the rows of the attribute table, by product."""
-    by_shard: defaultdict[int, set[RowKey]] = defaultdict(set)
-    for row in rows:
-        by_shard[row.shard].add(row.key)
-    found: dict[RowKey, list[dict[str, Any]]] = {row.key: [] for row in rows}
-    for shard, keys in by_shard.items():
-        table = side.read("attributes", shard, list(_ANSWERS))
-        near = pc.is_in(table["source_row"], pa.array(sorted({key.source_row for key in keys}), pa.int64()))
-        for line in table.filter(near).to_pylist():
-            if (key := RowKey(line["source_file"], line["source_row"])) in keys:
-                found[key].append(line)
-    return found
-
-
-def _product(side: Run, row: _Row, fields: dict[str, str], lines: Sequence[dict[str, Any]]) -> JudgedProduct:
-    by_attribute: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
-    for line in sorted(lines, key=lambda line: int(line["value_index"])):
-        by_attribute[line["attribute"]].append(line)
+def _product(
+    side: Run, row: _Row, fields: dict[str, str], by_attribute: Mapping[str, Sequence[dict[str, Any]]]
+) -> JudgedProduct:
     schema = (side.schemas or {}).get(row.category)
     known = {each.name: each for each in schema.attributes} if schema is not None else {}
     # In the order of the list that the model was asked with.

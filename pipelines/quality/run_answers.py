@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Any, NamedTuple, cast, get_args
@@ -18,7 +18,7 @@ from pipelines.quality.scoring import Answer, AnswerOutcome, AnswerStatus, judge
 from pipelines.store.layer import Layer
 from pipelines.store.ledger import MANIFEST_NAME
 from pipelines.store.no_run import read_asked_schemas, read_schemas
-from pipelines.store.run_tables import Parts, published_tables
+from pipelines.store.run_tables import Parts, Place, published_tables
 from pipelines.store.verdicts import AnswerKey
 
 _KEY_COLUMNS = ("source_file", "source_row")
@@ -69,15 +69,9 @@ def read_run(
     for product in products.values():
         if schema := schemas.get(product.category or ""):
             product.asked = {attribute.name: attribute for attribute in schema.attributes}
-    rows: dict[AnswerKey, list[dict[str, Any]]] = {}
-    for cells in tables.rows("attributes", _ANSWER_COLUMNS):
-        if RowKey(*cells[: len(_KEY_COLUMNS)]) in by_key:
-            row = dict(zip(_ANSWER_COLUMNS, cells, strict=True))
-            rows.setdefault(AnswerKey(*(row[name] for name in AnswerKey._fields)), []).append(row)
-    for key, items in rows.items():
-        items.sort(key=lambda row: int(row["value_index"]))
-        stands = items if reviews is None else reviews.answer(key, items)
-        by_key[RowKey(key.source_file, key.source_row)].answers[key.attribute] = _answer(stands, uri)
+    parts = Parts(tables.folder, tables.shards, reviews)
+    for key, answers in parts.answers_of(_ANSWER_COLUMNS, by_key.keys()).items():
+        by_key[RowKey(*key)].answers = {name: _answer(rows, uri) for name, rows in answers.items()}
     is_finished = tables.folder.exists(MANIFEST_NAME)
     notes = [] if is_finished else [f"{uri} is not finished (it has no manifest.json yet)"]
     return products, notes
@@ -182,9 +176,11 @@ def gold_answers(uri: str, gold: str, model: CalibratedModel) -> list[LabelledAn
     parts = published_tables(uri)
     schemas, asked = _schemas(parts), _asked(parts)
     products = read_gold(gold, schemas)
-    labels = {each.key: products[index] for index, each in matched_products(parts, products, gold).items()}
+    labels: dict[Place, GoldProduct] = {
+        each.key: products[index] for index, each in matched_products(parts, products, gold).items()
+    }
     found: list[LabelledAnswer] = []
-    for key, answers in _answers(parts, model, Layer.open(parts.folder, schemas), set(labels)).items():
+    for key, answers in _answers(parts, model, Layer.open(parts.folder, schemas), labels).items():
         label = labels[key]
         now = {each.name: each for each in schemas[label.category].attributes}
         found += judged_answers(_name(answers), answers, now, label, _by_name(asked, label.category))
@@ -198,7 +194,7 @@ def reviewed_answers(uri: str, model: CalibratedModel) -> list[LabelledAnswer]:
     """
     parts = published_tables(uri)
     layer, asked = Layer.open(parts.folder, _schemas(parts)), _asked(parts)
-    places = {RowKey(key.source_file, key.source_row) for key in layer.corrections}
+    places = {(key.source_file, key.source_row) for key in layer.corrections}
     found = []
     for key, answers in _answers(parts, model, layer, places).items():
         for name, rows in answers.items():
@@ -241,23 +237,19 @@ def _labelled(product: str, rows: Sequence[Row], attribute: Attribute, *, is_rig
 
 
 def _answers(
-    parts: Parts, model: CalibratedModel, layer: Layer, keys: set[RowKey]
-) -> dict[RowKey, dict[str, Sequence[Row]]]:
+    parts: Parts, model: CalibratedModel, layer: Layer, places: Collection[Place]
+) -> dict[Place, dict[str, Sequence[Row]]]:
     """Return the answers of `model` for these products, by product and attribute, before people's corrections."""
-    found: dict[RowKey, dict[str, list[Row]]] = defaultdict(lambda: defaultdict(list))
-    for values in parts.rows("attributes", _COLUMNS):
-        row = dict(zip(_COLUMNS, values, strict=True))
-        key = RowKey(row["source_file"], row["source_row"])
-        if key in keys and not model.differences(CalibratedModel.of(row)):
-            found[key][row["attribute"]].append(row)
-    models: dict[RowKey, dict[str, Sequence[Row]]] = defaultdict(dict)
-    for key, answers in found.items():
+    found: dict[Place, dict[str, Sequence[Row]]] = defaultdict(dict)
+    for place, answers in parts.answers_of(_COLUMNS, places).items():
         for name, items in answers.items():
-            rows = layer.model_rows(AnswerKey(*key, name), sorted(items, key=lambda row: row["value_index"]))
+            if model.differences(CalibratedModel.of(items[0])):
+                continue
+            rows = layer.model_rows(AnswerKey(*place, name), items)
             # What people said of an earlier run, or a column holds, is not the model's answer.
             if rows[0]["source"] in ("model", None):
-                models[key][name] = rows
-    return models
+                found[place][name] = rows
+    return found
 
 
 def _name(answers: Mapping[str, Sequence[Row]]) -> str:

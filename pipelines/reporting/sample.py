@@ -16,9 +16,6 @@ from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
 from hpd_core import CategorySchema
 from pipelines.job.run_plan import Plan
 from pipelines.job.source_texts import Key, Mark, SourceText, Wanted, cut, read_texts
@@ -89,10 +86,8 @@ def build_sample(
     """Return the sample in the order of `drawn`, and notes on texts that cannot be shown."""
     keys = {each.scored[:2] for each in drawn}
     shards = _shards_of(plan, keys)
-    products = {_key(row): row for row in _rows(parts, "products", _PRODUCT_COLUMNS, keys, shards)}
-    values: defaultdict[Key, list[Row]] = defaultdict(list)
-    for row in _rows(parts, "attributes", _VALUE_COLUMNS, keys, shards):
-        values[_key(row)].append(row)
+    products = {_key(row): row for row in parts.rows_of("products", _PRODUCT_COLUMNS, keys, shards)}
+    values = parts.answers_of(_VALUE_COLUMNS, keys, shards)
     wanted = [Wanted(*(row[name] for name in (*_KEY, "category", "input_hash"))) for row in products.values()]
     texts, notes = read_texts(plan, input_settings, wanted)
     sampled = []
@@ -106,17 +101,13 @@ def build_sample(
 def _product(
     drawn: DrawnSample,
     row: Row,
-    values: Sequence[Row],
+    values: Mapping[str, Sequence[Row]],
     fields: Mapping[str, SourceText] | None,
     booleans: Pairs,
     gold: GoldIndex | None,
 ) -> SampledProduct:
-    by_attribute: defaultdict[str, list[Row]] = defaultdict(list)
-    for value in values:
-        by_attribute[value["attribute"]].append(value)
     answers = []
-    for attribute, items in by_attribute.items():
-        items.sort(key=lambda item: item["value_index"])
+    for attribute, items in values.items():
         verdict = gold.verdict(row, items) if gold is not None else (None, None)
         answers += [(_value(item, (row["category"], attribute) in booleans, verdict), item) for item in items]
     answers.sort(key=lambda answer: _doubt(answer[0]))
@@ -195,15 +186,6 @@ def _marks(items: Sequence[Row], fields: Mapping[str, SourceText]) -> dict[str, 
             if field is not None and (mark := field.mark(stored_evidence(place), index)) is not None:
                 marks[place["field"]].append(mark)
     return marks
-
-
-def _rows(parts: Parts, table: str, columns: Sequence[str], keys: set[Key], shards: set[int]) -> list[Row]:
-    numbers = pa.array(sorted({number for _, number in keys}), pa.int64())
-    found: list[Row] = []
-    for part in parts.read(table, columns, shards):
-        near = part.filter(pc.is_in(part.column("source_row"), numbers))
-        found += [row for row in near.to_pylist() if _key(row) in keys]
-    return found
 
 
 def _shards_of(plan: Plan, keys: set[Key]) -> set[int]:

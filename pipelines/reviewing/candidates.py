@@ -305,10 +305,6 @@ class Queue:
                 return found
         return None
 
-    def upcoming(self, reviewer: str, wish: Wish, count: int) -> list[ReviewCandidate]:
-        """Return roughly the reviewer's next answers, most urgent first."""
-        return sorted(self._heads(reviewer, wish, frozenset()), key=self._urgency, reverse=True)[:count]
-
     def find(self, key: AnswerKey) -> ReviewCandidate | None:
         """Return the candidate of an answer; None if it is not in memory."""
         return self._by_key.get(key)

@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache, partial
 from typing import Any
 
 from hpd_core import Attribute, CategorySchema
@@ -15,10 +16,10 @@ from pipelines.errors import UsageError
 from pipelines.job.run import Run
 from pipelines.reviewing.candidates import Candidates, Queue, ReviewCandidate, Wish, draw_sample, find_candidates
 from pipelines.reviewing.shown_answer import (
-    Products,
     ReviewedProduct,
     is_unclear,
     places_of_items,
+    read_product,
     seen_forms,
     seen_items,
     shard_of,
@@ -39,7 +40,8 @@ from pipelines.store.verdicts import (
     plain_number,
 )
 
-_READ_AHEAD = 8
+_REMEMBERED = 200
+"""Number of products that are kept: one has several answers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +78,7 @@ class ReviewDesk:
         # Verdicts on other texts than the run now has are left out.
         self._verdicts = {verdict.id: verdict for verdict in self._layer.verdicts}
         self._last = max((verdict.time for verdict in self._verdicts.values()), default=_now())
-        self._products = Products(run, self._layer)
+        self._read = lru_cache(_REMEMBERED)(partial(read_product, run, self._layer))
         self._lock = threading.RLock()
         candidates = self._candidates(_reviewed(self._verdicts.values()))
         if not any(candidates.lines) and not self._verdicts:
@@ -118,11 +120,9 @@ class ReviewDesk:
         """Return the next answer for a reviewer; None if none is left."""
         with self._lock:
             found = self._queue.next(reviewer, wish) or self._refilled(reviewer, wish)
-            ahead = self._queue.upcoming(reviewer, wish, _READ_AHEAD)
         if found is None:
             return None
-        product = self._products.get(found.key, found.shard, [(each.key, each.shard) for each in ahead])
-        return self._shown(found.key, product, reviewer)
+        return self._shown(found.key, self._read(found.key[:2], found.shard), reviewer)
 
     def answer(self, key: AnswerKey, reviewer: str) -> dict[str, Any]:
         """Return an answer that a reviewer requests. Raises `UnknownAnswerError`."""
@@ -235,7 +235,7 @@ class ReviewDesk:
         with self._lock:
             candidate = self._queue.find(key)
         shard = candidate.shard if candidate is not None else shard_of(self._run, key)
-        product = self._products.get(key, shard) if shard is not None else None
+        product = self._read(key[:2], shard) if shard is not None else None
         if product is None or key.attribute not in product.answers:
             raise UnknownAnswerError(key)
         return product

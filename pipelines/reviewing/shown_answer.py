@@ -1,30 +1,26 @@
 """An answer as plain data for the page, with its texts unchanged. The page never makes HTML of any.
 
 Products as a reviewer sees them: answers from the run's tables, texts from the catalog.
-
-Read in batches and cached, because a request for one product is soon followed by one for the next.
 """
 
 from __future__ import annotations
 
 import math
-import threading
-from collections import OrderedDict, defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import pyarrow as pa
 import pyarrow.compute as pc
 
 from hpd_core import Attribute, CategorySchema, Record, RecordResult, Value
 from pipelines.catalog.html_text import shown_record
 from pipelines.config.catalog_input import HtmlMode
 from pipelines.job.run import Run
-from pipelines.job.source_texts import MATCHES, Key, Mark, SourceText, Wanted, cut, read_texts
+from pipelines.job.source_texts import MATCHES, Mark, SourceText, Wanted, cut, read_texts
 from pipelines.job.table_rows import find_places
 from pipelines.quality.answer_features import answer_probability
-from pipelines.store.layer import Layer, by_answer
+from pipelines.store.layer import Layer
+from pipelines.store.run_tables import Place
 from pipelines.store.tables import stored_evidence
 from pipelines.store.verdicts import AnswerKey, ReviewVerdict, known_forms
 
@@ -148,7 +144,6 @@ def _segments(text: str, marks: Sequence[Mark]) -> Iterator[list[str | None]]:
         at = end
 
 
-_REMEMBERED = 200
 _KEY = ("source_file", "source_row")
 _PRODUCT_COLUMNS = (*_KEY, "product_id", "category", "input_hash")
 _ANSWER_COLUMNS = (
@@ -178,56 +173,15 @@ class ReviewedProduct:
         return {name: each.text for name, each in (self.fields or {}).items()}
 
 
-class Products:
-    """Reader of products with a cache; thread-safe."""
-
-    def __init__(self, run: Run, layer: Layer) -> None:
-        self._run, self._layer = run, layer
-        self._found: OrderedDict[Key, ReviewedProduct] = OrderedDict()
-        self._lock = threading.Lock()
-
-    def get(self, key: AnswerKey, shard: int, ahead: Collection[tuple[AnswerKey, int]] = ()) -> ReviewedProduct | None:
-        """Return the product of an answer; None if the run has none there.
-
-        Args:
-            ahead: answers that are shown next, with their shards; read in the same pass if this one must be read.
-
-        Raises `UsageError` if the run cannot be read.
-        """
-        place = key.source_file, key.source_row
-        with self._lock:
-            if place not in self._found:
-                self._read({place: shard} | {(each.source_file, each.source_row): where for each, where in ahead})
-            found = self._found.get(place)
-            if found is not None:
-                self._found.move_to_end(place)
-            return found
-
-    def _read(self, places: Mapping[Key, int]) -> None:
-        by_shard: defaultdict[int, set[Key]] = defaultdict(set)
-        for place, shard in places.items():
-            if place not in self._found:
-                by_shard[shard].add(place)
-        products: dict[Key, Row] = {}
-        answers: defaultdict[Key, dict[str, Sequence[Row]]] = defaultdict(dict)
-        for shard, here in by_shard.items():
-            products |= {_place(row): row for row in self._rows("products", shard, _PRODUCT_COLUMNS, here)}
-            for key, rows in by_answer(self._rows("attributes", shard, _ANSWER_COLUMNS, here)).items():
-                place = key.source_file, key.source_row
-                answers[place][key.attribute] = self._layer.model_rows(key, rows)
-        wanted = [Wanted(*place, row["category"], row["input_hash"]) for place, row in products.items()]
-        texts, _ = read_texts(self._run.plan, self._run.input_settings, wanted)
-        for place, row in products.items():
-            about = row["product_id"], row["category"], row["input_hash"]
-            self._found[place] = ReviewedProduct(*about, answers[place], texts.get(place))
-        while len(self._found) > _REMEMBERED + len(places):
-            self._found.popitem(last=False)
-
-    def _rows(self, table: str, shard: int, columns: Sequence[str], places: Collection[Key]) -> list[Row]:
-        part = self._run.parts.read_one(table, shard, columns)
-        numbers = pa.array(sorted({number for _, number in places}), pa.int64())
-        near = part.filter(pc.is_in(part["source_row"], numbers)).to_pylist()
-        return [row for row in near if _place(row) in places]
+def read_product(run: Run, layer: Layer, place: Place, shard: int) -> ReviewedProduct | None:
+    """Read a product; None if the run has none there. Raises `UsageError` if the run cannot be read."""
+    for row in run.parts.rows_of("products", _PRODUCT_COLUMNS, {place}, {shard}):
+        answers = run.parts.answers_of(_ANSWER_COLUMNS, {place}, {shard})[place]
+        before = {name: layer.model_rows(AnswerKey(*place, name), rows) for name, rows in answers.items()}
+        about = row["product_id"], row["category"], row["input_hash"]
+        texts, _ = read_texts(run.plan, run.input_settings, [Wanted(*place, *about[1:])])
+        return ReviewedProduct(*about, before, texts.get(place))
+    return None
 
 
 def shard_of(run: Run, key: AnswerKey) -> int | None:
@@ -258,7 +212,3 @@ def _holds(run: Run, pieces: Sequence[Any], key: AnswerKey) -> bool:
         piece.start <= key.source_row < piece.stop and run.plan.files[piece.file].name == key.source_file
         for piece in pieces
     )
-
-
-def _place(row: Row) -> Key:
-    return row["source_file"], row["source_row"]

@@ -10,6 +10,7 @@ from itertools import islice
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from pipelines.errors import UsageError
@@ -19,6 +20,8 @@ from pipelines.store.ledger import PLAN_NAME
 from pipelines.store.no_run import no_run
 from pipelines.store.tables import TABLES, open_part, part_name
 
+Place = tuple[str, int]
+"""Identity of a product in a run: source_file and source_row. Product ids may be doubled."""
 _PART = re.compile(r"part-(\d+)\.parquet")
 _READ_AHEAD = 4  # parts; a part is a shard's, so memory stays bounded however long the run is
 
@@ -54,6 +57,26 @@ class Parts:
         """Yield the rows as tuples of `columns`."""
         for part in self.read(table, columns):
             yield from zip(*(part.column(index).to_pylist() for index in range(len(columns))), strict=True)
+
+    def rows_of(
+        self, table: str, columns: Sequence[str], places: Collection[Place], shards: Collection[int] | None = None
+    ) -> Iterator[dict[str, Any]]:
+        """Yield the rows of these products; `columns` hold source_file and source_row. Raises as `read`."""
+        numbers = pa.array(sorted({number for _, number in places}), pa.int64())
+        for part in self.read(table, columns, shards):
+            near = part.filter(pc.is_in(part["source_row"], numbers)).to_pylist()
+            yield from (row for row in near if (row["source_file"], row["source_row"]) in places)
+
+    def answers_of(
+        self, columns: Sequence[str], places: Collection[Place], shards: Collection[int] | None = None
+    ) -> dict[Place, dict[str, list[dict[str, Any]]]]:
+        """Return the rows of these products' answers by product and attribute, each in the order of its items."""
+        found: dict[Place, dict[str, list[dict[str, Any]]]] = {place: {} for place in places}
+        for row in self.rows_of("attributes", columns, places, shards):
+            found[row["source_file"], row["source_row"]].setdefault(row["attribute"], []).append(row)
+        for rows in (rows for answers in found.values() for rows in answers.values()):
+            rows.sort(key=lambda row: int(row["value_index"]))
+        return found
 
     def read_one(self, table: str, shard: int, columns: Sequence[str]) -> pa.Table:
         """Return the part of one shard, as `read`. `a.list.element.b` reads only member `b` of a nested column `a`."""
