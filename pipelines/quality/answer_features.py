@@ -5,8 +5,10 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Self
+
+from pydantic import BaseModel, ConfigDict, model_validator
 
 from hpd_core import Attribute
 from hpd_core.types import content_hash
@@ -23,32 +25,19 @@ class AnswerFeatures:
     """Features of one answer: all items of an attribute of a product.
 
     Attributes:
-        choice: as in the attribute table; None for open answers.
         probability: the model's own, of the whole answer.
-        margin: for a scored answer, its log probability minus the next one's.
         text: its items joined by "; "; None without a value.
-        evidence_kinds: each item's best match in the product's text, or `NOWHERE`; empty without a value.
-        norm_status: status of the worst normalised item; None if nothing was normalised.
+        numbers: numeric features, in the order of `NUMBERS`. An unknown value is 0, or the lowest value distinguished.
+        kinds: categorical features, in the order of `KINDS`.
     """
 
     category: str
     attribute: str
-    type: str
     status: str
-    choice: str | None
     probability: float | None
-    margin: float | None
-    logprob_mean: float | None
-    logprob_min: float | None
-    num_tokens: int
     text: str | None
-    evidence_kinds: tuple[str, ...]
-    norm_status: str | None
-
-    @property
-    def worst_evidence(self) -> str:
-        """Match kind of the worst grounded item; `NOWHERE` without items."""
-        return max(self.evidence_kinds, key=_MATCHES.index, default=NOWHERE)
+    numbers: tuple[float, ...]
+    kinds: tuple[str, ...]
 
 
 def features_of(row: Mapping[str, Any], attribute: Attribute, *further: Mapping[str, Any]) -> AnswerFeatures:
@@ -58,23 +47,30 @@ def features_of(row: Mapping[str, Any], attribute: Attribute, *further: Mapping[
         row: the row of `value_index` 0, with its category.
         further: rows of the answer's other items.
     """
-    rows = (row, *further)
-    is_value = row["status"] == "value"
-    probability = row.get("probability")
+    rows = (row, *further) if row["status"] == "value" else ()
+    probability, choice = row.get("probability"), row.get("choice")
+    if probability is None:
+        probability = answer_probability(row["num_tokens"], row["logprob_mean"])
+    text = "; ".join(each["value_raw"] or "" for each in rows)
+    evidence = max((_best_match(each["evidence"]) for each in rows), key=_MATCHES.index, default=NOWHERE)
+    share = min(_MOST, max(_LEAST, probability or 0.0))
+    log_odds = math.log(share / (1 - share))
+    numbers = (
+        log_odds,
+        # A share among few answers is another thing than the probability of a text among all texts.
+        log_odds if choice in ("scored", "beam") else 0.0,
+        _margin(row.get("margin")),
+        _logprob(row["logprob_mean"]),
+        _logprob(row["logprob_min"]),
+        math.log1p(row["num_tokens"] or 0),
+        math.log1p(len(text)),
+        math.log(max(1, len(rows))),
+        float(evidence != NOWHERE),
+    )
+    norm = _worst_norm([each.get("norm_status") for each in (row, *further)]) or "none"
+    kinds = (attribute.type, choice or "open", evidence, norm, row["attribute"])
     return AnswerFeatures(
-        category=row["category"],
-        attribute=row["attribute"],
-        type=attribute.type,
-        status=row["status"],
-        choice=row.get("choice"),
-        probability=answer_probability(row["num_tokens"], row["logprob_mean"]) if probability is None else probability,
-        margin=row.get("margin"),
-        logprob_mean=row["logprob_mean"],
-        logprob_min=row["logprob_min"],
-        num_tokens=row["num_tokens"] or 0,
-        text="; ".join(each["value_raw"] or "" for each in rows) if is_value else None,
-        evidence_kinds=tuple(_best_match(each["evidence"]) for each in rows) if is_value else (),
-        norm_status=_worst_norm([each.get("norm_status") for each in rows]),
+        row["category"], row["attribute"], row["status"], probability, text if rows else None, numbers, kinds
     )
 
 
@@ -123,22 +119,6 @@ class LabelledAnswer:
         """Category and attribute."""
         return self.answer.category, self.answer.attribute
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain data for JSON."""
-        return {
-            "product": self.product,
-            "is_right": self.is_right,
-            "definition": self.definition,
-            **asdict(self.answer),
-        }
-
-    @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> LabelledAnswer:
-        """Invert `to_dict`."""
-        rest = {key: value for key, value in data.items() if key not in ("product", "definition", "is_right")}
-        kinds = tuple(rest.pop("evidence_kinds"))
-        return cls(data["product"], data["definition"], AnswerFeatures(**rest, evidence_kinds=kinds), data["is_right"])
-
 
 _LEAST, _MOST = 1e-6, 1 - 1e-6
 _LEAST_LOGPROB = -15.0
@@ -148,28 +128,10 @@ NUMBERS = (
     *("log_odds", "log_odds_of_choice", "margin", "logprob_mean", "logprob_min"),
     *("log_tokens", "log_length", "log_items", "is_grounded"),
 )
-"""Numeric features, in the order of `numbers_of`."""
+"""Numeric features."""
 
 KINDS = ("type", "choice", "evidence", "norm_status", "attribute")
-"""Categorical features, in the order of `kinds_of`. An attribute of a category is one more."""
-
-
-def numbers_of(answer: AnswerFeatures) -> tuple[float, ...]:
-    """Return the numeric features. An unknown value is 0, or the lowest value distinguished."""
-    probability = min(_MOST, max(_LEAST, answer.probability or 0.0))
-    log_odds = math.log(probability / (1 - probability))
-    return (
-        log_odds,
-        # A share among few answers is another thing than the probability of a text among all texts.
-        log_odds if answer.choice in ("scored", "beam") else 0.0,
-        _margin(answer.margin),
-        _logprob(answer.logprob_mean),
-        _logprob(answer.logprob_min),
-        math.log1p(answer.num_tokens),
-        math.log1p(len(answer.text or "")),
-        math.log(max(1, len(answer.evidence_kinds))),
-        float(answer.worst_evidence != NOWHERE),
-    )
+"""Categorical features. An attribute of a category is one more."""
 
 
 def _margin(value: float | None) -> float:
@@ -180,76 +142,40 @@ def _logprob(value: float | None) -> float:
     return _LEAST_LOGPROB if value is None or math.isnan(value) else max(_LEAST_LOGPROB, value)
 
 
-def kinds_of(answer: AnswerFeatures) -> tuple[str, ...]:
-    """Return the categorical features."""
-    return (
-        answer.type,
-        answer.choice or "open",
-        answer.worst_evidence,
-        answer.norm_status or "none",
-        answer.attribute,
-    )
+class Kept(BaseModel):
+    """A part of a calibration, as in its file."""
+
+    model_config = ConfigDict(frozen=True, allow_inf_nan=False)
 
 
-@dataclass(frozen=True, slots=True)
-class Score:
+class Score(Kept):
     """Weights of the features; features unseen in learning have none.
 
     Attributes:
-        numbers: weights, one for each of `NUMBERS`.
+        numbers: weights by name of `NUMBERS`.
         kinds: weights by name of `KINDS`, one for each kind.
         attributes: weights by category, one for each of its attributes.
     """
 
     intercept: float
-    numbers: tuple[float, ...]
-    kinds: Mapping[str, Mapping[str, float]]
-    attributes: Mapping[str, Mapping[str, float]]
-    _of_kind: tuple[Mapping[str, float], ...] = field(init=False, repr=False, compare=False)
+    numbers: dict[str, float]
+    kinds: dict[str, dict[str, float]]
+    attributes: dict[str, dict[str, float]]
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "_of_kind", tuple(self.kinds[name] for name in KINDS))
+    @model_validator(mode="after")
+    def _check_names(self) -> Self:
+        if self.numbers.keys() != set(NUMBERS) or self.kinds.keys() != set(KINDS):
+            raise ValueError("a score has a weight of each feature")
+        return self
 
     def of(self, answer: AnswerFeatures) -> float:
         """Return the answer's score."""
         total = self.intercept
-        for weight, number in zip(self.numbers, numbers_of(answer), strict=True):
-            total += weight * number
-        for weights, kind in zip(self._of_kind, kinds_of(answer), strict=True):
-            total += weights.get(kind, 0.0)
-        of_category = self.attributes.get(answer.category)
-        return total + of_category.get(answer.attribute, 0.0) if of_category is not None else total
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain data for JSON."""
-        numbers = dict(zip(NUMBERS, self.numbers, strict=True))
-        return {
-            "intercept": self.intercept,
-            "numbers": numbers,
-            "kinds": {name: dict(self.kinds[name]) for name in KINDS},
-            "attributes": {category: dict(weights) for category, weights in self.attributes.items()},
-        }
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Score:
-        """Invert `to_dict`. Raises `KeyError`, `TypeError` or `ValueError` for data that are not a score's."""
-        return cls(
-            _weight(data["intercept"]),
-            tuple(_weight(data["numbers"][name]) for name in NUMBERS),
-            {name: _weights(data["kinds"][name]) for name in KINDS},
-            {category: _weights(weights) for category, weights in data["attributes"].items()},
-        )
-
-
-def _weights(data: Mapping[str, Any]) -> dict[str, float]:
-    return {name: _weight(weight) for name, weight in data.items()}
-
-
-def _weight(data: Any) -> float:
-    weight = float(data)
-    if not math.isfinite(weight):
-        raise ValueError("a weight is not finite")
-    return weight
+        for name, number in zip(NUMBERS, answer.numbers, strict=True):
+            total += self.numbers[name] * number
+        for name, kind in zip(KINDS, answer.kinds, strict=True):
+            total += self.kinds[name].get(kind, 0.0)
+        return total + self.attributes.get(answer.category, {}).get(answer.attribute, 0.0)
 
 
 _NUM_BINS = 10

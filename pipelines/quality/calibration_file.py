@@ -19,16 +19,17 @@ import json
 import math
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, ClassVar, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple, Self
 
+from pydantic import Field, ValidationError, model_validator
 from scipy.special import betainc, betaincinv
 
 from hpd_core.types import content_hash
 from pipelines.errors import UsageError
-from pipelines.quality.answer_features import AnswerFeatures, Score
+from pipelines.quality.answer_features import AnswerFeatures, Kept, Score
 from pipelines.store.folders import open_filesystem
 
 CALIBRATION_NAME = "calibration.json"
@@ -39,7 +40,6 @@ THRESHOLDS = (0.995, 0.99, 0.98, 0.97, 0.96, 0.95, 0.93, 0.9, 0.85, 0.8, 0.7, 0.
 NOT_SAID = "not said"
 """Placeholder for decoding settings that a table row does not record. Within one run they do not differ."""
 
-_FORMAT = 1
 _MOST_LABELS = 2**53  # what a float holds exactly
 _DECODED = (
     *("decoding", "layout", "quantization", "max_scored_tokens", "document_attention", "strings"),
@@ -107,7 +107,14 @@ class DecodedBy:
         return self._known[said]
 
 
-class LabelledAttribute(NamedTuple):
+class Taken(NamedTuple):
+    """Number of labelled answers at or above a threshold, and how many of them are right."""
+
+    num: Annotated[int, Field(strict=True, le=_MOST_LABELS)]
+    right: Annotated[int, Field(strict=True, ge=0)]
+
+
+class LabelledAttribute(Kept):
     """Label counts of one attribute.
 
     Attributes:
@@ -118,14 +125,69 @@ class LabelledAttribute(NamedTuple):
     definition: str
     taken: tuple[Taken, ...]
 
+    @model_validator(mode="after")
+    def _check_counts(self) -> Self:
+        # From step to step, right ones and wrong ones are added.
+        parts = [(each.right, each.num - each.right) for each in (Taken(0, 0), *self.taken)]
+        falls = any(more < less for pair in pairwise(parts) for less, more in zip(*pair, strict=True))
+        if len(self.taken) != len(THRESHOLDS) or falls:
+            raise ValueError("an attribute's counts do not fit the thresholds")
+        return self
+
     @property
     def labels(self) -> Taken:
         """Counts of all its labelled values."""
         return self.taken[-1]
 
 
-@dataclass(frozen=True)
-class Calibration:
+class Platt(Kept):
+    """A logistic curve."""
+
+    kind: Literal["platt"] = "platt"
+    slope: float = Field(ge=0)
+    intercept: float
+
+    def of(self, score: float) -> float:
+        """Return the probability at a score."""
+        # Nothing is certain: farther out, a float would be 0 or 1.
+        return 1 / (1 + math.exp(-max(-30.0, min(30.0, self.slope * score + self.intercept))))
+
+
+class Isotonic(Kept):
+    """A rising curve through points, straight in between and level outside.
+
+    Attributes:
+        scores: ascending, each once.
+        probabilities: ascending.
+    """
+
+    kind: Literal["isotonic"] = "isotonic"
+    scores: tuple[float, ...] = Field(min_length=1)
+    probabilities: tuple[Annotated[float, Field(ge=0, le=1)], ...]
+
+    @model_validator(mode="after")
+    def _check_rise(self) -> Self:
+        rises = sorted(set(self.scores)) == list(self.scores) and sorted(self.probabilities) == list(self.probabilities)
+        if len(self.scores) != len(self.probabilities) or not rises:
+            raise ValueError("a curve has to rise")
+        return self
+
+    def of(self, score: float) -> float:
+        """Return the probability at a score."""
+        place = bisect_right(self.scores, score)
+        if place == 0:
+            return self.probabilities[0]
+        if place == len(self.scores):
+            return self.probabilities[-1]
+        low, high = self.probabilities[place - 1], self.probabilities[place]
+        below, above = self.scores[place - 1], self.scores[place]
+        return min(high, low + (high - low) * ((score - below) / (above - below)))
+
+
+Curve = Platt | Isotonic
+
+
+class Calibration(Kept):
     """Estimator of the probability that an answer is right.
 
     Attributes:
@@ -133,11 +195,21 @@ class Calibration:
         about: sample sizes, dates, log losses and calibration errors, for people.
     """
 
+    format: Literal[1] = 1
     model: CalibratedModel
+    about: dict[str, Any] = Field(default_factory=dict)
+    thresholds: tuple[float, ...] = THRESHOLDS
+    attributes: dict[str, dict[str, LabelledAttribute]]
     score: Score
-    curve: Curve
-    attributes: Mapping[str, Mapping[str, LabelledAttribute]]
-    about: Mapping[str, Any] = field(default_factory=dict)
+    curve: Curve = Field(discriminator="kind")
+
+    @model_validator(mode="after")
+    def _check_about(self) -> Self:
+        if self.thresholds != THRESHOLDS:
+            raise ValueError("its thresholds are another version's")
+        if not all(isinstance(self.about.get(name) or {}, dict) for name in ("labels", "ece")):
+            raise ValueError("'about' has no labels and errors")
+        return self
 
     def confidence(self, answer: AnswerFeatures) -> float | None:
         """Return the probability that the answer is right; None without a value."""
@@ -146,46 +218,23 @@ class Calibration:
     @cached_property
     def hash(self) -> str:
         """Short hash of the whole content."""
-        return content_hash(self.to_dict())
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain data for JSON."""
-        return {
-            "format": _FORMAT,
-            "model": {name: getattr(self.model, name) for name in CalibratedModel.__dataclass_fields__},
-            "about": dict(self.about),
-            "thresholds": list(THRESHOLDS),
-            "attributes": {
-                category: {
-                    name: {"definition": each.definition, "taken": [list(taken) for taken in each.taken]}
-                    for name, each in attributes.items()
-                }
-                for category, attributes in self.attributes.items()
-            },
-            "score": self.score.to_dict(),
-            "curve": self.curve.to_dict(),
-        }
+        return content_hash(self.model_dump(mode="json"))
 
     @classmethod
     def from_dict(cls, data: Any, place: str) -> Calibration:
-        """Invert `to_dict`. Raises `UsageError`, naming `place`, for other data or another version."""
+        """Invert `model_dump`. Raises `UsageError`, naming `place`, for other data or another version."""
         if not isinstance(data, dict) or "format" not in data:
             raise UsageError(f"{place} is no calibration; `hpd evaluate RUN --calibrate` writes one")
-        if data["format"] != _FORMAT or data.get("thresholds") != list(THRESHOLDS):
+        if data["format"] != 1 or data.get("thresholds") != list(THRESHOLDS):
             raise UsageError(
                 f"{place} was written by another version of this project; learn it anew: hpd evaluate RUN --calibrate"
             )
         try:
-            attributes = {
-                category: {name: _attribute(entry) for name, entry in entries.items()}
-                for category, entries in data["attributes"].items()
-            }
-            score, curve = Score.from_dict(data["score"]), curve_from_dict(data["curve"])
-            return cls(CalibratedModel(**data["model"]), score, curve, attributes, _about(data["about"]))
-        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
-            raise UsageError(
-                f"{place} is damaged ({type(error).__name__}: {error}); learn it anew: hpd evaluate RUN --calibrate"
-            ) from error
+            return cls.model_validate(data)
+        except ValidationError as error:
+            first = error.errors()[0]
+            reason = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+            raise UsageError(f"{place} is damaged ({reason}); learn it anew: hpd evaluate RUN --calibrate") from error
 
     @classmethod
     def read(cls, uri: str) -> Calibration:
@@ -202,110 +251,13 @@ class Calibration:
 
     def to_json(self) -> bytes:
         """Encode the file, a line for each part; equal calibrations give equal content."""
-        lines = (f"{json.dumps(key)}: {json.dumps(part, ensure_ascii=False)}" for key, part in self.to_dict().items())
+        parts = self.model_dump(mode="json").items()
+        lines = (f"{json.dumps(key)}: {json.dumps(part, ensure_ascii=False)}" for key, part in parts)
         return ("{\n" + ",\n".join(lines) + "\n}\n").encode()
-
-
-def _about(data: Any) -> Mapping[str, Any]:
-    if not isinstance(data, dict) or not all(isinstance(data.get(name) or {}, dict) for name in ("labels", "ece")):
-        raise ValueError("'about' has no labels and errors")
-    return data
-
-
-def _attribute(entry: Mapping[str, Any]) -> LabelledAttribute:
-    taken = tuple(Taken(num, right) for num, right in entry["taken"])
-    # From step to step, right ones and wrong ones are added.
-    parts = [(each.right, each.num - each.right) for each in (Taken(0, 0), *taken)]
-    falls = any(more < less for pair in pairwise(parts) for less, more in zip(*pair, strict=True))
-    are_counts = all(type(count) is int and count <= _MOST_LABELS for each in taken for count in each)
-    if len(taken) != len(THRESHOLDS) or falls or not are_counts:
-        raise ValueError("an attribute's counts do not fit the thresholds")
-    return LabelledAttribute(str(entry["definition"]), taken)
-
-
-@dataclass(frozen=True, slots=True)
-class Platt:
-    """A logistic curve.
-
-    Attributes:
-        slope: at least 0.
-    """
-
-    slope: float
-    intercept: float
-    kind: ClassVar[str] = "platt"
-
-    def of(self, score: float) -> float:
-        """Return the probability at a score."""
-        # Nothing is certain: farther out, a float would be 0 or 1.
-        return 1 / (1 + math.exp(-max(-30.0, min(30.0, self.slope * score + self.intercept))))
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain data for JSON."""
-        return {"kind": self.kind, "slope": self.slope, "intercept": self.intercept}
-
-
-@dataclass(frozen=True, slots=True)
-class Isotonic:
-    """A rising curve through points, straight in between and level outside.
-
-    Attributes:
-        scores: ascending, each once.
-        probabilities: ascending.
-    """
-
-    scores: tuple[float, ...]
-    probabilities: tuple[float, ...]
-    kind: ClassVar[str] = "isotonic"
-
-    def of(self, score: float) -> float:
-        """Return the probability at a score."""
-        place = bisect_right(self.scores, score)
-        if place == 0:
-            return self.probabilities[0]
-        if place == len(self.scores):
-            return self.probabilities[-1]
-        low, high = self.probabilities[place - 1], self.probabilities[place]
-        below, above = self.scores[place - 1], self.scores[place]
-        return min(high, low + (high - low) * ((score - below) / (above - below)))
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain data for JSON."""
-        return {"kind": self.kind, "scores": list(self.scores), "probabilities": list(self.probabilities)}
-
-
-Curve = Platt | Isotonic
-
-
-def curve_from_dict(data: Mapping[str, Any]) -> Curve:
-    """Invert `to_dict`. Raises `KeyError`, `TypeError` or `ValueError` for data that are not a curve's."""
-    if data["kind"] == Platt.kind:
-        slope, intercept = float(data["slope"]), float(data["intercept"])
-        if not (slope >= 0 and math.isfinite(slope) and math.isfinite(intercept)):
-            raise ValueError("a curve has to rise")
-        return Platt(slope, intercept)
-    if data["kind"] != Isotonic.kind:
-        raise ValueError(f"there is no kind of curve {data['kind']!r}")
-    scores, probabilities = (tuple(map(float, data[name])) for name in ("scores", "probabilities"))
-    rises = sorted(set(scores)) == list(scores) and sorted(probabilities) == list(probabilities)
-    if not all(map(math.isfinite, (*scores, *probabilities))):
-        raise ValueError("a curve's points are finite")
-    if not scores or len(scores) != len(probabilities) or not rises:
-        raise ValueError("a curve has to rise")
-    if not 0 <= probabilities[0] <= probabilities[-1] <= 1:
-        raise ValueError("a probability is between 0 and 1")
-    return Isotonic(scores, probabilities)
 
 
 LEVEL = 0.05
 """Probability that a promise does not hold."""
-
-
-class Taken(NamedTuple):
-    """Number of labelled answers at or above a threshold, and how many of them are right."""
-
-    num: int
-    right: int
 
 
 def tail(num: int, right: int, precision: float) -> float:

@@ -33,8 +33,6 @@ from pipelines.quality.answer_features import (
     LabelledAnswer,
     Reliability,
     Score,
-    kinds_of,
-    numbers_of,
     reliability,
 )
 from pipelines.quality.calibration_file import (
@@ -84,7 +82,8 @@ def learn(
         **_describe_fit(answers, crossed, curve),
         **(about or {}),
     }
-    return Calibration(model, score, curve, _count(answers, crossed), notes)
+    counts = _count(answers, crossed)
+    return Calibration(model=model, score=score, curve=curve, attributes=counts, about=notes)
 
 
 def one_of_each(answers: Answers) -> Answers:
@@ -176,8 +175,10 @@ def fit_score(answers: Answers) -> Score:
     labels = np.array([each.is_right for each in answers])
     if labels.all() or not labels.any():
         # A fold of a small set; nothing tells apart what is all alike.
-        return Score(0.0, (0.0,) * len(NUMBERS), {name: {} for name in KINDS}, {})
-    numbers = np.array([numbers_of(each.answer) for each in answers])
+        return Score(
+            intercept=0.0, numbers=dict.fromkeys(NUMBERS, 0.0), kinds={name: {} for name in KINDS}, attributes={}
+        )
+    numbers = np.array([each.answer.numbers for each in answers])
     mean, size = numbers.mean(axis=0), numbers.std(axis=0)
     size[size < 1e-9] = np.inf  # what is the same everywhere says nothing
     columns: dict[tuple[str, ...], int] = {}
@@ -191,16 +192,15 @@ def fit_score(answers: Answers) -> Score:
     of_numbers = weights[: len(NUMBERS)] / size
     of_kinds = {key: float(weights[len(NUMBERS) + place]) for key, place in columns.items()}
     return Score(
-        float(fitted.intercept_[0] - of_numbers @ mean),
-        tuple(map(float, of_numbers)),
-        {name: {key[1]: of_kinds[key] for key in sorted(of_kinds) if key[0] == name} for name in KINDS},
-        _by_category({key[1:]: of_kinds[key] for key in sorted(of_kinds) if len(key) == 3}),
+        intercept=float(fitted.intercept_[0] - of_numbers @ mean),
+        numbers=dict(zip(NUMBERS, map(float, of_numbers), strict=True)),
+        kinds={name: {key[1]: of_kinds[key] for key in sorted(of_kinds) if key[0] == name} for name in KINDS},
+        attributes=_by_category({key[1:]: of_kinds[key] for key in sorted(of_kinds) if len(key) == 3}),
     )
 
 
 def _kind_keys(each: LabelledAnswer) -> list[tuple[str, ...]]:
-    kinds = kinds_of(each.answer)
-    return [*zip(KINDS, kinds, strict=True), ("pair", *each.pair)]
+    return [*zip(KINDS, each.answer.kinds, strict=True), ("pair", *each.pair)]
 
 
 def _by_category(entries: Mapping[tuple[str, ...], Any]) -> dict[str, dict[str, Any]]:
@@ -224,18 +224,18 @@ def fit_platt(scores: _Floats, labels: _Floats) -> Platt:
     slope = float(fitted.coef_[0][0])
     if slope <= 0:
         share = float(targets.mean())
-        return Platt(0.0, math.log(share / (1 - share)))
-    return Platt(slope, float(fitted.intercept_[0]))
+        return Platt(slope=0.0, intercept=math.log(share / (1 - share)))
+    return Platt(slope=slope, intercept=float(fitted.intercept_[0]))
 
 
 def fit_isotonic(scores: _Floats, labels: _Floats) -> Isotonic:
     """Fit a rising curve, kept away from 0 and 1 by as much as one more label of the other kind would."""
     edge = 1 / (len(labels) + 2)
     fitted = IsotonicRegression(y_min=edge, y_max=1 - edge).fit(scores, labels)
-    return Isotonic(tuple(map(float, fitted.X_thresholds_)), tuple(map(float, fitted.y_thresholds_)))
+    return Isotonic(scores=fitted.X_thresholds_.tolist(), probabilities=fitted.y_thresholds_.tolist())
 
 
-_CURVES: Mapping[str, Callable[[_Floats, _Floats], Curve]] = {Platt.kind: fit_platt, Isotonic.kind: fit_isotonic}
+_CURVES: Mapping[str, Callable[[_Floats, _Floats], Curve]] = {"platt": fit_platt, "isotonic": fit_isotonic}
 
 
 def _count(answers: Answers, confidences: Sequence[float]) -> dict[str, dict[str, LabelledAttribute]]:
@@ -247,7 +247,7 @@ def _count(answers: Answers, confidences: Sequence[float]) -> dict[str, dict[str
     return _by_category(
         {
             pair: LabelledAttribute(
-                definitions[pair[0], pair[1]], tuple(_taken(found[pair], low) for low in THRESHOLDS)
+                definition=definitions[pair[0], pair[1]], taken=tuple(_taken(found[pair], low) for low in THRESHOLDS)
             )
             for pair in sorted(found)
         }

@@ -11,11 +11,12 @@ all their accepted values together, in the mix that was labelled. An attribute w
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import Any, Literal
+
+from pydantic import TypeAdapter
 
 from hpd_core import Attribute
 from pipelines.errors import UsageError
@@ -189,33 +190,19 @@ class RunConfidence:
 
     def to_json(self) -> bytes:
         """Encode the stored form."""
-        data = {
-            "calibrations": [
-                {
-                    **{"uri": each.uri, "is_named": each.is_named, "of_larger": each.of_larger},
-                    "calibration": each.calibration.to_dict(),
-                }
-                for each in self.calibrations
-            ],
-            "accept": {"precision": self.accept.precision} if self.accept else None,
-        }
-        return json.dumps(data, ensure_ascii=False).encode()
+        return _STORED.dump_json(self)
 
     @classmethod
     def read(cls, folder: Folder) -> RunConfidence | None:
         """Read the run's; None if it stores none. Raises `UsageError` if it is damaged, or another version's."""
         with named_damage(folder, CONFIDENCE_NAME):
-            data = folder.read_json(CONFIDENCE_NAME)
-            if data is None:
+            try:
+                return _STORED.validate_json(folder.read(CONFIDENCE_NAME))
+            except FileNotFoundError:
                 return None
-            place = folder.describe(CONFIDENCE_NAME)
-            calibrations = tuple(
-                NamedCalibration(
-                    each["uri"], Calibration.from_dict(each["calibration"], place), each["is_named"], each["of_larger"]
-                )
-                for each in data["calibrations"]
-            )
-            return cls(calibrations, RunAcceptance(**data["accept"]) if data["accept"] else None)
+
+
+_STORED = TypeAdapter(RunConfidence)
 
 
 def run_confidence(folder: Folder) -> RunConfidence:

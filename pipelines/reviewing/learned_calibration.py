@@ -134,7 +134,7 @@ class Learned:
         except UsageError:
             return None
         about = {**self.calibration.about, "created_at": kept.about.get("created_at")}
-        return kept if replace(self.calibration, about=about).hash == kept.hash else None
+        return kept if self.calibration.model_copy(update={"about": about}).hash == kept.hash else None
 
     def to_dict(self, precision: float | None) -> dict[str, Any]:
         """Return plain data for JSON."""

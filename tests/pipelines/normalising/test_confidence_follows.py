@@ -14,13 +14,14 @@ from typer.testing import CliRunner
 
 from pipelines.normalise import app
 from pipelines.quality.answer_features import KINDS, NUMBERS, Score
-from pipelines.quality.calibration_file import CalibratedModel, Calibration, Platt
+from pipelines.quality.calibration_file import CalibratedModel
 from pipelines.quality.run_confidence import NamedCalibration, RunAcceptance, RunConfidence
 from pipelines.reviewing.decided_run import decide_run
 from pipelines.reviewing.reviewed_run import write_reviews
 from pipelines.store.folders import Folder
 from pipelines.store.totals import Totals
 from tests.pipelines.conftest import read_table
+from tests.pipelines.quality.made_answers import made_calibration
 from tests.pipelines.reviewing.made_runs import key_of, reviewable_run
 from tests.pipelines.reviewing.said import desk, say
 
@@ -31,8 +32,8 @@ WITHOUT_MEDIUM = {"categories": {"Coffee": [{"name": "Roast", "type": "enum", "v
 def by_status(weight: float) -> RunConfidence:
     """A calibration that knows nothing but how a value was normalised."""
     kinds: dict[str, dict[str, float]] = {kind: {} for kind in KINDS} | {"norm_status": {"ok": weight}}
-    score = Score(-1.0, (0.0,) * len(NUMBERS), kinds, {})
-    calibration = Calibration(CalibratedModel.of(ENGINE), score, Platt(1.0, 0.0), {})
+    score = Score(intercept=-1.0, numbers=dict.fromkeys(NUMBERS, 0.0), kinds=kinds, attributes={})
+    calibration = made_calibration(CalibratedModel.of(ENGINE), score)
     return RunConfidence((NamedCalibration("here", calibration, is_named=True),), RunAcceptance(0.9))
 
 

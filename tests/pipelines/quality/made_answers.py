@@ -6,29 +6,37 @@ import math
 
 import numpy as np
 
-from pipelines.quality.answer_features import NOWHERE, AnswerFeatures, LabelledAnswer
-from pipelines.quality.calibration_file import CalibratedModel
+from hpd_core import Attribute
+from pipelines.quality.answer_features import AnswerFeatures, LabelledAnswer, Score, features_of
+from pipelines.quality.calibration_file import CalibratedModel, Calibration, LabelledAttribute, Platt
 
 MODEL = CalibratedModel("small", "sha256:1", "sha256:2", "prompt", "hpd", "tree", None, 64, "causal")
 
 
-def answer(probability: float = 0.8, attribute: str = "Brand", **changes: object) -> AnswerFeatures:
-    cells: dict[str, object] = {
+def made_calibration(
+    model: CalibratedModel, score: Score, attributes: dict[str, dict[str, LabelledAttribute]] | None = None
+) -> Calibration:
+    """A calibration whose confidence is the score's probability."""
+    curve = Platt(slope=1.0, intercept=0.0)
+    return Calibration(model=model, score=score, curve=curve, attributes=attributes or {})
+
+
+def answer(
+    probability: float = 0.8, name: str = "Brand", text: str = "Velor", match: str | None = "exact"
+) -> AnswerFeatures:
+    row = {
         "category": "Shoes",
-        "attribute": attribute,
-        "type": "string",
+        "attribute": name,
         "status": "value",
-        "choice": None,
+        "value_raw": text,
+        "evidence": [] if match is None else [{"match": match}],
+        "norm_status": "ok",
         "probability": probability,
-        "margin": None,
+        "num_tokens": 3,
         "logprob_mean": math.log(probability) / 3,
         "logprob_min": math.log(probability),
-        "num_tokens": 3,
-        "text": "Velor",
-        "evidence_kinds": ("exact",),
-        "norm_status": "ok",
     }
-    return AnswerFeatures(**{**cells, **changes})  # type: ignore[arg-type]
+    return features_of(row, Attribute(name=name))
 
 
 def made_answers(
@@ -49,9 +57,7 @@ def made_answers(
             if not honest:
                 odds += (0.8 if grounded else -1.5) - (1.0 if number % 2 else 0.0)
             true = 1 / (1 + math.exp(-odds))
-            features = answer(
-                said, f"a{number}", evidence_kinds=("exact" if grounded else NOWHERE,), text="x" * (1 + number)
-            )
+            features = answer(said, f"a{number}", "x" * (1 + number), "exact" if grounded else None)
             found.append(LabelledAnswer(f"p{product}", "d", features, bool(draws.random() < true)))
             truth.append(true)
     return found, truth

@@ -156,7 +156,7 @@ def test_a_calibration_of_another_model_is_not_applied(
     file = tmp_path / "calibration.json"
     found = learn(copied, done[1], file)
     other = replace(found.model, model_revision="another")
-    file.write_bytes(Calibration(other, found.score, found.curve, found.attributes, found.about).to_json())
+    file.write_bytes(found.model_copy(update={"model": other}).to_json())
     code, printed = ask(evaluate.app, str(copied), "--apply", "--calibration", str(file))
     assert code == 2
     assert "model_revision another there" in " ".join(printed.split())

@@ -20,7 +20,7 @@ def taken(counts: Any) -> dict[str, Any]:
 
 
 def damaged(**changes: Any) -> str:
-    return json.dumps({**calibration(good=attribute(4, 3)).to_dict(), **changes})
+    return json.dumps({**calibration(good=attribute(4, 3)).model_dump(mode="json"), **changes})
 
 
 @table(
@@ -31,14 +31,14 @@ def damaged(**changes: Any) -> str:
         (damaged(format=2), "another version"),
         (damaged(thresholds=[0.5]), "another version"),
         (damaged(score={}), "damaged"),
-        (damaged(curve={"kind": "platt", "slope": -1, "intercept": 0}), "has to rise"),
-        (damaged(curve={"kind": "isotonic", "scores": [0, 1], "probabilities": [0.5, 1.5]}), "between 0 and 1"),
-        (damaged(curve={"kind": "linear"}), "no kind of curve"),
-        (damaged(attributes=taken([[500.9, 500]] * 14)), "do not fit"),
+        (damaged(curve={"kind": "platt", "slope": -1, "intercept": 0}), "slope: .*greater than or equal to 0"),
+        (damaged(curve={"kind": "isotonic", "scores": [0, 1], "probabilities": [0.5, 1.5]}), "less than or equal to 1"),
+        (damaged(curve={"kind": "linear"}), "curve: "),
+        (damaged(attributes=taken([[500.9, 500]] * 14)), "valid integer"),
         (damaged(attributes=taken([[9, 9]] * 13 + [[8, 8]])), "do not fit"),
-        (damaged(score={**SCORE.to_dict(), "intercept": math.nan}), "not finite"),
+        (damaged(score={**SCORE.model_dump(), "intercept": math.nan}), "finite"),
         (damaged(curve={"kind": "isotonic", "scores": [0, math.nan], "probabilities": [0, 1]}), "finite"),
-        (damaged(about=None), "'about'"),
+        (damaged(about=None), "about: "),
         (damaged(about={"labels": "x"}), "'about'"),
         (damaged(model={"model_id": "m"}), "damaged"),
     ],

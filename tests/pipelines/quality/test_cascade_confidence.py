@@ -10,8 +10,9 @@ import pytest
 
 from pipelines.errors import UsageError
 from pipelines.quality.answer_features import KINDS, NUMBERS, Score
-from pipelines.quality.calibration_file import CalibratedModel, Calibration, Platt
+from pipelines.quality.calibration_file import CalibratedModel
 from tests.pipelines.conftest import Workplace, read_table
+from tests.pipelines.quality.made_answers import made_calibration
 
 SURE, UNSURE = 0.9, 0.3
 
@@ -19,8 +20,8 @@ SURE, UNSURE = 0.9, 0.3
 def calibrated(folder: Path, name: str, engine: dict[str, Any], odds: tuple[float, float]) -> str:
     """A calibration to which brands are as certain as SURE, and everything else as UNSURE."""
     kinds = {kind: {"Brand": odds[0] - odds[1]} if kind == "attribute" else {} for kind in KINDS}
-    score = Score(odds[1], (0.0,) * len(NUMBERS), kinds, {})
-    calibration = Calibration(CalibratedModel.of(engine), score, Platt(1.0, 0.0), {})
+    score = Score(intercept=odds[1], numbers=dict.fromkeys(NUMBERS, 0.0), kinds=kinds, attributes={})
+    calibration = made_calibration(CalibratedModel.of(engine), score)
     path = folder / f"{name}.json"
     path.write_bytes(calibration.to_json())
     return str(path)

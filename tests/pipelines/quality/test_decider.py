@@ -11,25 +11,29 @@ from pipelines.quality.calibration_file import (
     CalibratedModel,
     Calibration,
     LabelledAttribute,
-    Platt,
     Taken,
 )
 from pipelines.quality.run_confidence import Decider, NamedCalibration, RunConfidence
-from tests.pipelines.quality.made_answers import MODEL
+from tests.pipelines.quality.made_answers import MODEL, made_calibration
 from tests.tables import table
 
-SCORE = Score(0.0, tuple(float(name == "log_odds") for name in NUMBERS), {name: {} for name in KINDS}, {})
+SCORE = Score(
+    intercept=0.0,
+    numbers={name: float(name == "log_odds") for name in NUMBERS},
+    kinds={name: {} for name in KINDS},
+    attributes={},
+)
 
 
 def attribute(num: int, right: int, definition: str = "d") -> LabelledAttribute:
     """Half of its values have a confidence of 0.9, which the right ones have first; the others one of 0.5."""
     upper = Taken(num // 2, min(right, num // 2))
     steps = (Taken(0, 0) if low > 0.9 else upper if low > 0.5 else Taken(num, right) for low in THRESHOLDS)
-    return LabelledAttribute(definition, tuple(steps))
+    return LabelledAttribute(definition=definition, taken=tuple(steps))
 
 
 def calibration(**attributes: LabelledAttribute) -> Calibration:
-    return Calibration(MODEL, SCORE, Platt(1.0, 0.0), {"Shoes": attributes})
+    return made_calibration(MODEL, SCORE, {"Shoes": attributes})
 
 
 def test_an_attribute_with_enough_labels_has_its_own_threshold_or_none() -> None:
@@ -61,7 +65,7 @@ def test_what_is_no_value_is_for_review_unless_the_text_does_not_state_it(status
 
 
 def named(whose: CalibratedModel, *, is_named: bool) -> NamedCalibration:
-    return NamedCalibration("c.json", Calibration(whose, SCORE, Platt(1.0, 0.0), {}), is_named)
+    return NamedCalibration("c.json", made_calibration(whose, SCORE), is_named)
 
 
 @table(

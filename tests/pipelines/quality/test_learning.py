@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.quality.calibration_file import Calibration, curve_from_dict
+from pipelines.quality.calibration_file import Calibration
 from pipelines.quality.learning import cross_fitted, deal, fit_isotonic, fit_platt, learn, log_loss
 from pipelines.quality.run_confidence import Decider
 from tests.pipelines.quality.made_answers import MODEL, made_answers
@@ -47,7 +47,7 @@ def test_curves_rise_and_stay_between_0_and_1(points: list[tuple[float, bool]], 
     labels = np.array([float(label) for _, label in points])
     for fit in (fit_platt, fit_isotonic):
         curve = fit(scores, labels)
-        assert curve_from_dict(json.loads(json.dumps(curve.to_dict()))) == curve
+        assert type(curve).model_validate_json(curve.model_dump_json()) == curve
         found = [curve.of(score) for score in sorted([*asked, *scores])]
         assert found == sorted(found)
         assert all(0 < each < 1 for each in found)
