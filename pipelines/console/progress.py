@@ -18,14 +18,12 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from pythonjsonlogger.json import JsonFormatter
 from rich.console import Console
 from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
-
-from pipelines.store.totals import Totals
 
 
 class Watched(NamedTuple):
@@ -35,11 +33,33 @@ class Watched(NamedTuple):
     num_decoded: int = 0
 
 
+class Done(Protocol):
+    """What is done, as it grows."""
+
+    @property
+    def rows(self) -> int:
+        """Number of rows."""
+
+    @property
+    def products(self) -> int:
+        """Number of rows with a result."""
+
+    @property
+    def dead_letters(self) -> int:
+        """Number of the others."""
+
+
 class Speed:
     """Speed of this session, and the time left. Work of earlier sessions counts as done, but not towards the speed."""
 
-    def __init__(self, totals: Totals, planned_rows: int, watch: Callable[[], Watched]):
-        """Create the speed; `watch` is called repeatedly for the progress that is not committed yet."""
+    def __init__(
+        self, totals: Done, planned_rows: int, watch: Callable[[], Watched], dead: str = "dead-lettered"
+    ) -> None:
+        """Create the speed; `watch` is called repeatedly for the progress that is not committed yet.
+
+        `dead`: what rows without a result are called.
+        """
+        self._dead = dead
         self._totals = totals
         self._planned_rows = planned_rows
         self._watch = watch
@@ -68,7 +88,7 @@ class Speed:
 
     def describe(self, rows: int) -> str:
         """Return pace and time left in words, with `rows` done."""
-        dead = f"{self._totals.dead_letters:,} dead-lettered"
+        dead = f"{self._totals.dead_letters:,} {self._dead}"
         if rows == self._rows_before:
             return f"starting: {self._watch().said}, {format_seconds(self.elapsed)}, {dead}"
         left = self._seconds_left(rows)
@@ -88,13 +108,14 @@ class Speed:
 @contextmanager
 def show_progress(
     console: Console,
-    totals: Totals,
+    totals: Done,
     planned_rows: int,
     log_seconds: float,
     watch: Callable[[], Watched],
+    dead: str = "dead-lettered",
 ) -> Iterator[Speed]:
     """Show the growth of `totals` until the block ends and, before the first products, what is being waited for."""
-    speed = Speed(totals, planned_rows, watch)
+    speed = Speed(totals, planned_rows, watch, dead)
     if console.is_terminal:
         with _live(console, planned_rows, speed):
             yield speed

@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from hpd_core import Attribute
 from hpd_core.text.template import PromptTemplate, render_attribute, render_document
-from pipelines.labelling.final_answer import Object, find_json
+from pipelines.labelling.final_answer import DISPUTED, find_json
 from pipelines.labelling.teacher_answers import Message
 from pipelines.quality.scoring import NUM_RESAMPLES, SEED, RateEstimates, Rates, estimate_rates
 
@@ -226,26 +226,26 @@ def _written(text: str, values: Values) -> dict[str, list[Any]]:
     for key, value in found.items():
         name = key if key in values else alone.get(_folded(key))
         if name is not None:
-            written.setdefault(name, []).extend([value, None] if key in found.disputed else [value])
+            written.setdefault(name, []).extend([value, None] if value is DISPUTED else [value])
     return written
 
 
-def _object(text: str, names: Collection[str]) -> Object:
+def _object(text: str, names: Collection[str]) -> dict[str, Any]:
     """Return the last object that names an attribute: in the last tags that hold one, else anywhere.
 
     An object that names none is replaced by the last such object inside it.
     """
     for part in [*reversed(_RESULT.findall(text[-_MAX_TEXT:])), text[-_MAX_TEXT:]]:
         try:
-            outer = [each.value for each in find_json(part) if isinstance(each.value, Object)]
+            outer = [value for value, _, _ in find_json(part) if isinstance(value, dict)]
         except ValueError:
             continue  # a value that is cut, or not JSON: the judge is asked again
         for each in reversed(outer):
-            inner = [value for value in each.values() if isinstance(value, Object)]
+            inner = [value for value in each.values() if isinstance(value, dict)]
             for found in (each, *reversed(inner)):
                 if any(key in names or _folded(key) in names for key in found):
                     return found
-    return Object([])
+    return {}
 
 
 def _folded(name: str) -> str:

@@ -1,29 +1,26 @@
-"""Parser of a chat completion, or of the error that a body with status 200 holds in its place."""
+"""One request to an OpenAI-compatible endpoint: its answer read, its cost held to a budget, its tries to a pace."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Iterator, Mapping
+import re
+from collections import Counter
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
+import httpx2
+from openai import DefaultAsyncHttpxClient
+
+DECLINED = re.compile(r"content[_ ]?(?:filter|policy)|moderat|flagged|filtered", re.IGNORECASE)
+_NO_QUOTA = re.compile("insufficient_quota")
 _DECLINED = frozenset({"content_filter", "safety", "sensitive", "refusal"})
 _FAILED = frozenset({"error", "network_error", "insufficient_system_resource", "abort", "cancelled", "timeout"})
 _CUT = frozenset({"length", "max_tokens"})
-_THOUGHTS = ("reasoning_content", "reasoning", "thinking")
+_TEXT = (None, "text")
 _MAX_SHOWN = 300
-_MAX_TOKENS = 10**12
-_SERVER_ERROR = 502
-
-
-class BodyError(ValueError):
-    """Raised if a body holds no completion. `status`: the HTTP status that its error amounts to."""
-
-    def __init__(self, message: str, status: int = _SERVER_ERROR) -> None:
-        super().__init__(message)
-        self.status = status
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,42 +30,36 @@ class ChatCompletion:
     Attributes:
         text: its answer, including arguments of tool calls.
         declined: the teacher's reason for not answering; empty if it answered.
-        reasoning: its reasoning, if that is kept separate.
-        tools: names of the tools that it called.
         is_cut: whether the token limit ended it.
         usage: input and output tokens, if known.
     """
 
     text: str = ""
     declined: str = ""
-    reasoning: str = ""
-    tools: tuple[str, ...] = ()
     is_cut: bool = False
     usage: tuple[int, int] | None = None
 
 
-def read_completion(content: bytes) -> ChatCompletion:
-    """Read the body of an answer with status 200. Raises `BodyError`, whose message continues "HTTP 200, but"."""
+def read_completion(content: bytes) -> ChatCompletion | Mapping[str, Any]:
+    """Read the body of an answer with status 200. Returns the error that it holds, if it holds no completion."""
     try:
         body = json.loads(content, strict=False)
+        choice = body["choices"][0]
+        message, finish = choice["message"], str(choice.get("finish_reason") or "").casefold()
+        parts = message.get("content") or ""
+        texts = [parts] if isinstance(parts, str) else [each["text"] for each in parts if each.get("type") in _TEXT]
+        calls = [each["function"]["arguments"] for each in message.get("tool_calls") or ()]
+        text, refusal = "\n".join(["".join(texts), *calls]), str(message.get("refusal") or "")
     except (ValueError, RecursionError):
-        words = " ".join(content[:_MAX_SHOWN].decode(errors="replace").split())
-        raise BodyError(f"no completion: {words}" if words else "nothing in it") from None
-    body = body if isinstance(body, Mapping) else {}
-    choices = body.get("choices")
-    choice = next((each for each in choices if isinstance(each, Mapping)), {}) if isinstance(choices, list) else {}
-    message, error = choice.get("message"), choice.get("error") or body.get("error")
-    finish = str(choice.get("finish_reason") or "").casefold()
-    if not isinstance(message, Mapping):
-        raise _inside(error or body or "a completion without choices or message")
-    completion = _completion(message, finish, _usage(body.get("usage")))
-    is_empty = not (completion.text.strip() or completion.declined or completion.reasoning)
+        return {"message": " ".join(content[:_MAX_SHOWN].decode(errors="replace").split()) or "nothing in it"}
+    except (LookupError, TypeError, AttributeError):
+        return _error(body)
+    error, is_empty = choice.get("error") or body.get("error"), not (text.strip() or refusal)
     # An error beside a whole answer is a warning.
-    if finish in _FAILED or (error and (is_empty or not finish)):
-        raise _inside(error or f"finish_reason {finish!r}")
-    if is_empty and not finish:
-        raise BodyError("an empty message that is not finished")
-    return completion
+    if finish in _FAILED or (error and is_empty) or (not finish and (error or is_empty)):
+        return _error(choice if choice.get("error") else body) | {"finish_reason": finish}
+    declined = refusal or (text.strip() or "content filter" if finish in _DECLINED else "")
+    return ChatCompletion(text, declined, finish in _CUT, _usage(body.get("usage")))
 
 
 def error_words(error: Any) -> str:
@@ -86,77 +77,73 @@ def well_formed(text: str) -> str:
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
-def _completion(message: Mapping[str, Any], finish: str, usage: tuple[int, int] | None) -> ChatCompletion:
-    texts: dict[str, list[str]] = {"text": [], "thought": [], "refusal": []}
-    for kind, text in _parts(message.get("content")):
-        texts[kind].append(text)
-    texts["thought"] += [text for key in _THOUGHTS for _, text in _parts(message.get(key))]
-    if isinstance(refusal := message.get("refusal"), str) and refusal:
-        texts["refusal"].append(refusal)
-    calls = message.get("tool_calls")
-    functions = [each.get("function") for each in calls if isinstance(each, Mapping)] if isinstance(calls, list) else []
-    tools = [each for each in functions if isinstance(each, Mapping)]
-    arguments = [each["arguments"] for each in tools if isinstance(each.get("arguments"), str)]
-    # Parts are cut anywhere, within a word, too.
-    text = "\n".join(["".join(texts["text"]), *arguments])
-    if finish in _DECLINED and not texts["refusal"]:
-        texts["refusal"].append(text or "content filter")
-    names = tuple(str(each.get("name", "")) for each in tools)
-    declined, reasoning = "\n".join(texts["refusal"]), "\n".join(texts["thought"])
-    return ChatCompletion(text, declined, reasoning, names, finish in _CUT, usage)
-
-
-def _parts(content: Any) -> Iterator[tuple[str, str]]:
-    """Yield the texts of a message with their kind: "text", "thought" or "refusal"."""
-    for part in content if isinstance(content, list) else [content]:
-        if isinstance(part, str):
-            yield "text", part
-        elif isinstance(part, Mapping):
-            kind = part.get("type")
-            if kind == "refusal":
-                yield "refusal", str(part.get("refusal"))
-            elif isinstance(part.get("text"), str):
-                yield ("text" if kind in (None, "text") else "thought"), part["text"]
+def _error(body: Any) -> dict[str, Any]:
+    error = body.get("error") or body if isinstance(body, dict) else body
+    return error if isinstance(error, dict) else {"message": str(error)}
 
 
 def _usage(usage: Any) -> tuple[int, int] | None:
     counts = [usage.get(key) for key in ("prompt_tokens", "completion_tokens")] if isinstance(usage, Mapping) else []
-    known = [count for count in counts if type(count) is int and 0 <= count < _MAX_TOKENS]
+    known = [count for count in counts if type(count) is int and 0 <= count < 10**12]
     return (known[0], known[1]) if len(known) == 2 else None
 
 
-def _inside(error: Any) -> BodyError:
-    code = error.get("code") if isinstance(error, Mapping) else None
-    digits = str(code) if str(code).isdecimal() and len(str(code)) == 3 else ""
-    told = f"{code} " if isinstance(code, str) and not digits else ""
-    return BodyError(f"an error inside: {told}{error_words(error)}", int(digits or _SERVER_ERROR))
+class PacedClient(DefaultAsyncHttpxClient):
+    """HTTP client in which every try waits for its turn, has one deadline for the whole answer, and is counted.
+
+    The `openai` package retries through it: a body with status 200 that holds an error is passed on as that error.
+    """
+
+    def __init__(self, seconds: float, per_minute: float | None, faults: Counter[str]) -> None:
+        super().__init__(follow_redirects=False)  # a redirect would lose the question: it leads to a page to sign in
+        self.ended: Exception | None = None
+        self._seconds, self._interval, self._faults = seconds, 60 / per_minute if per_minute else 0.0, faults
+        self._next, self._turn, self._end = 0.0, asyncio.Lock(), asyncio.Event()
+
+    def end(self, reason: Exception) -> Exception:
+        """Let no request start from now on, for the first reason that is given; return it."""
+        self.ended = self.ended or reason
+        self._end.set()
+        return self.ended
+
+    async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
+        """Send a request. Raises the reason why no request may start any more, once there is one."""
+        if request.method == "POST":
+            async with self._turn:
+                start = max(asyncio.get_running_loop().time(), self._next)
+                with suppress(TimeoutError):
+                    async with asyncio.timeout_at(start):
+                        await self._end.wait()
+                self._next = start + self._interval
+            if self.ended is not None:
+                raise self.ended
+        try:
+            async with asyncio.timeout(self._seconds):
+                response = await super().send(request, **options)
+        except TimeoutError as error:
+            raise httpx2.ReadTimeout(str(error), request=request) from error
+        if request.method == "POST":
+            response = self._checked(response)
+        return response
+
+    def _checked(self, response: httpx2.Response) -> httpx2.Response:
+        found = read_completion(response.content) if response.status_code == 200 else None
+        if isinstance(found, ChatCompletion):
+            response.extensions["completion"] = found
+            return response
+        if found is not None:
+            code = well_formed(str(found.get("code") or ""))
+            told = {"message": f"an error inside of a 200: {well_formed(error_words(found))}", "code": code}
+            status = int(code) if re.fullmatch(r"[4-5]\d\d", code) else 502
+            response = httpx2.Response(status, json={"error": told}, request=response.request)
+        self._faults[f"{response.status_code}{' inside of a 200' if found is not None else ''}"] += 1
+        if (DECLINED if found is not None else _NO_QUOTA).search(response.text):
+            response.headers["x-should-retry"] = "false"  # as the package obeys it
+        return response
 
 
 class BudgetReached(Exception):  # noqa: N818 - it is an end, not an error
     """Raised if the next request might cost more than is left."""
-
-
-class Pace:
-    """Rate limiter: at most `per_minute` requests, evenly spaced."""
-
-    def __init__(self, per_minute: float | None) -> None:
-        self._interval = 60 / per_minute if per_minute else 0.0
-        self._next = 0.0
-        self._end = asyncio.Event()
-
-    async def wait(self) -> bool:
-        """Wait until the next request may start. Returns True, or False once no request may start any more."""
-        now = asyncio.get_running_loop().time()
-        start = max(now, self._next)
-        self._next = start + self._interval
-        if start > now:
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._end.wait(), start - now)
-        return not self._end.is_set()
-
-    def end(self) -> None:
-        """Allow no request to start from now on."""
-        self._end.set()
 
 
 class Budget:
@@ -174,11 +161,8 @@ class Budget:
 
         Raises `BudgetReached` if none in progress could.
         """
-        if self._limit is None:
-            yield
-            return
         async with self._changed:
-            while self._spent + sum(self._reserved) + most > self._limit:
+            while self._limit is not None and self._spent + sum(self._reserved) + most > self._limit:
                 if not self._reserved:
                     raise BudgetReached(f"${self._spent:.4f} are spent and the next request may cost up to ${most:.4f}")
                 await self._changed.wait()

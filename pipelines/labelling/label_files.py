@@ -7,20 +7,16 @@ the lines, so they are right after any kill.
 
 from __future__ import annotations
 
-import asyncio
 import datetime
 import json
 import os
-import time
 from collections import Counter
 from collections.abc import Mapping
-from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
 
 from hpd_core import CategorySchema, Record
 from pipelines.catalog.listing import LeftOutFiles
@@ -31,7 +27,6 @@ from pipelines.console.progress import describe_counts, format_seconds
 from pipelines.errors import UsageError
 from pipelines.labelling.completions import well_formed
 from pipelines.labelling.teachers import ENDING, TeacherVerdict
-from pipelines.labelling.under_way import UnderWay
 from pipelines.quality.run_answers import RowKey
 from pipelines.store.folders import Folder
 from pipelines.store.isolation import open_log, whole_lines
@@ -53,6 +48,21 @@ class LabelTotals:
     input_tokens: int = 0
     output_tokens: int = 0
     cost_usd: float | None = None
+
+    @property
+    def products(self) -> int:
+        """Number of labelled products."""
+        return len(self.labelled)
+
+    @property
+    def dead_letters(self) -> int:
+        """Number of rejected products."""
+        return len(self.rejected)
+
+    @property
+    def rows(self) -> int:
+        """Number of products that are done."""
+        return self.products + self.dead_letters
 
     def add(self, line: Mapping[str, Any], schemas: Mapping[str, CategorySchema]) -> None:
         """Count one line, just written or read back. Raises `KeyError` or `TypeError` if it is not one of ours."""
@@ -286,54 +296,6 @@ def outcome_json(config: LabelConfig, outcome: LabelOutcome) -> dict[str, Any]:
         "left_out": outcome.left_out.to_dict(),
         **outcome.totals.to_dict(),
     }
-
-
-class LabelProgress:
-    """A live bar on a terminal, one plain line every few seconds elsewhere."""
-
-    def __init__(self, console: Console, totals: LabelTotals, num_products: int) -> None:
-        self._console, self._totals, self._num_products = console, totals, num_products
-        self._started, self._done_before = time.monotonic(), self._done
-        self._stack = ExitStack()
-        self._bar: Progress | None = None
-        self._under_way: UnderWay | None = None
-
-    def __enter__(self) -> Self:
-        if self._console.is_terminal:
-            columns = (SpinnerColumn(), BarColumn(), MofNCompleteColumn(), TextColumn("products{task.description}"))
-            self._bar = self._stack.enter_context(Progress(*columns, console=self._console))
-            self._task = self._bar.add_task("", total=self._num_products)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._show()
-        self._stack.close()
-
-    async def keep_showing(self, seconds: float, under_way: UnderWay) -> None:
-        """Show progress until it is cancelled, beside the work."""
-        self._under_way = under_way
-        while True:
-            await asyncio.sleep(0.25 if self._bar is not None else seconds)
-            self._show()
-            if self._bar is None:
-                now = time.strftime("%H:%M:%S")
-                line = f"{now}  {self._done:,} of {self._num_products:,} products{self._pace()}"
-                self._console.print(line, highlight=False, soft_wrap=True)
-
-    @property
-    def _done(self) -> int:
-        return len(self._totals.labelled) + len(self._totals.rejected)
-
-    def _show(self) -> None:
-        if self._bar is not None:
-            self._bar.update(self._task, completed=self._done, description=self._pace())
-
-    def _pace(self) -> str:
-        done, elapsed = self._done - self._done_before, time.monotonic() - self._started
-        speed = f", {done / elapsed:,.1f} products/s" if done and elapsed else ""
-        cost = f", {format_cost(self._totals.cost_usd)}" if self._totals.cost_usd is not None else ""
-        asked = f", {self._under_way.describe()}" if self._under_way is not None else ""
-        return f"{speed}, {len(self._totals.rejected):,} rejected{cost}{asked}"
 
 
 def format_cost(dollars: float | None) -> str:

@@ -22,10 +22,11 @@ from pipelines.config.extraction import LATER_INPUT_KEYS
 from pipelines.config.labelling import LabelConfig, OpenAITeacherConfig
 from pipelines.config.operation import ShardConfig
 from pipelines.config.schema_file import load_schemas, schemas_hash
+from pipelines.console.progress import Watched, show_progress
 from pipelines.console.terminal import print_beginning, print_notes
 from pipelines.errors import RunError, UsageError
 from pipelines.labelling.completions import BudgetReached
-from pipelines.labelling.label_files import LabelFiles, LabelOutcome, LabelProgress, LabelTotals
+from pipelines.labelling.label_files import LabelFiles, LabelOutcome, LabelTotals
 from pipelines.labelling.teachers import ENDING, UNANSWERED, USELESS, SelfTeacher, Teacher, TeacherVerdict
 from pipelines.quality.run_answers import RowKey
 
@@ -58,9 +59,10 @@ def run_labelling(
         if not output.is_new:
             done = f"{len(output.totals.labelled):,} labelled, {len(output.totals.rejected):,} rejected"
             console.print(f"Continuing {config.output}: {done} so far.", highlight=False, soft_wrap=True)
-        with LabelProgress(console, output.totals, rows.count) as progress:
+        waiting = Watched("asking the teacher")
+        with show_progress(console, output.totals, rows.count, config.log_seconds, lambda: waiting, "rejected"):
             try:
-                stopped = asyncio.run(job.run(teacher, progress, manifest))
+                stopped = asyncio.run(job.run(teacher, manifest))
                 status = "stopped" if stopped else "finished"
             finally:
                 seconds = time.monotonic() - started
@@ -109,12 +111,11 @@ class _Job:
         self._all_refused: UsageError | None = None
         self._end: RunError | UsageError | BudgetReached | None = None
 
-    async def run(self, teacher: Teacher, progress: LabelProgress, manifest: Mapping[str, Any]) -> str | None:
+    async def run(self, teacher: Teacher, manifest: Mapping[str, Any]) -> str | None:
         """Ask about all rows. Returns why the budget stopped it early, or None."""
         async with teacher:
             self._output.write_manifest({**manifest, "status": "running"})
             self.has_started = True
-            show = asyncio.create_task(progress.keep_showing(self._config.log_seconds, teacher.under_way))
             try:
                 async with asyncio.TaskGroup() as workers:
                     for _ in range(teacher.num_workers):
@@ -122,7 +123,6 @@ class _Job:
             except BaseExceptionGroup as group:
                 raise group.exceptions[0] from None
             finally:
-                show.cancel()
                 if not isinstance(self._end, UsageError):
                     # Refused before anything was answered, but not often enough to blame the configuration.
                     self._write_refused(teacher)

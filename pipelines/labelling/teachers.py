@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from typing import Any, Protocol, Self
 
 from hpd_core import AutoregressiveBaseline, CategorySchema, EngineError, HPDError, Record, RecordResult
 from pipelines.config.labelling import SelfTeacherConfig
 from pipelines.errors import RunError, UsageError
 from pipelines.labelling.teacher_answers import Labels, judge, split_lists
-from pipelines.labelling.under_way import UnderWay
+from pipelines.store.totals import sum_of_known
 
 # The teacher could not be had: nothing is said about the product, a rerun asks again by itself.
 UNANSWERED = frozenset({"timeout", "unreachable", "rate_limited", "server_error", "no_budget", "teacher_ended"})
@@ -37,6 +37,9 @@ class Usage:
     input_tokens: int | None = None
     output_tokens: int | None = None
     cost_usd: float | None = None
+
+    def __add__(self, other: Usage) -> Usage:
+        return Usage(*map(sum_of_known, zip(astuple(self), astuple(other), strict=True)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +67,6 @@ class Teacher(Protocol):
     batch_size: int
     num_workers: int
     faults: Counter[str]
-    under_way: UnderWay
 
     async def __aenter__(self) -> Self:
         """Check that it can be asked. Raises `UsageError` if not."""
@@ -91,7 +93,6 @@ class SelfTeacher:
     ) -> None:
         """Load the model. Raises `UsageError` if it cannot."""
         self.faults: Counter[str] = Counter()
-        self.under_way = UnderWay()
         self._config, self._schemas, self._require_evidence = config, schemas, require_evidence
         try:
             self._model = AutoregressiveBaseline.from_pretrained(config.model, config.engine, config.adapter)
@@ -108,9 +109,7 @@ class SelfTeacher:
     async def label(self, records: Sequence[Record]) -> list[TeacherVerdict]:
         """Label a batch; one call at a time. See `Teacher.label`."""
         try:
-            with self.under_way.question() as batch:
-                batch.sent()
-                results = await asyncio.to_thread(self._model.extract, records, self._schemas)
+            results = await asyncio.to_thread(self._model.extract, records, self._schemas)
         except EngineError as error:
             raise RunError(f"the teacher's decoding failed: {error}") from error
         return [self._verdict(record, result) for record, result in zip(records, results, strict=True)]

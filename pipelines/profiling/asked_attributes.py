@@ -213,7 +213,7 @@ def _objects(text: str) -> Iterator[Mapping[str, Any]]:
     """Yield objects with a name at any depth: {"attributes": [{"name": ...}]}, {"Colour": {"description": ...}}."""
     with suppress(ValueError):  # what is cut, or not JSON, names nothing
         for found in find_json(text):
-            yield from _named_objects(found.value)
+            yield from _named_objects(found[0])
 
 
 def _named_objects(value: Any, key: str = "") -> Iterator[Mapping[str, Any]]:

@@ -55,7 +55,7 @@ ABSENT = dict.fromkeys(("size.width", "size.lid.closure"))
         (
             '{"Brand": "Acme", "size": {"width": 12}, "size": {"width": 13}}',
             {"Brand": "Acme"},
-            {"doubled_key": 1, "missing_key": 1},
+            {"doubled_key": 2},
         ),
     ],
 )

@@ -18,6 +18,7 @@ from pipelines.config.labelling import OpenAITeacherConfig
 from pipelines.labelling.completions import ChatCompletion
 from pipelines.labelling.label_files import LabelFiles
 from pipelines.labelling.openai_teacher import OpenAITeacher
+from pipelines.labelling.teachers import Usage
 from pipelines.quality.run_answers import RowKey
 from tests.examples import examples
 
@@ -47,8 +48,6 @@ COMPLETIONS = st.builds(
     ChatCompletion,
     text=ANSWERS,
     declined=st.just("") | TEXTS,
-    reasoning=TEXTS,
-    tools=st.just(()) | st.tuples(TEXTS),
     is_cut=st.booleans(),
 )
 
@@ -67,9 +66,9 @@ def test_every_answer_is_a_verdict_and_a_line(
     teacher = a_teacher(require_evidence)
     asked: list[Any] = []
 
-    async def ask(messages: Any, *_: Any) -> ChatCompletion:
+    async def ask(messages: Any, *_: Any) -> tuple[ChatCompletion, Usage]:
         asked.append(messages)
-        return completions[len(asked) - 1]
+        return completions[len(asked) - 1], Usage()
 
     teacher._ask = ask  # type: ignore[method-assign, assignment]
     (verdict,) = asyncio.run(teacher.label([RECORD]))

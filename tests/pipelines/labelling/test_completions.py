@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from typing import Any
 
+import httpx2
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.labelling.completions import BodyError, ChatCompletion, read_completion
+from pipelines.labelling.completions import ChatCompletion, PacedClient
 from tests.examples import examples
 from tests.tables import table
 
@@ -25,11 +27,12 @@ def called(arguments: Any, name: str = "attributes") -> dict[str, Any]:
     )
 
 
-def read(body: Any) -> ChatCompletion | BodyError:
-    try:
-        return read_completion(body if isinstance(body, bytes) else json.dumps(body).encode())
-    except BodyError as error:
-        return error
+def read(body: Any) -> ChatCompletion | httpx2.Response:
+    content = body if isinstance(body, bytes) else json.dumps(body).encode()
+    request = httpx2.Request("POST", "http://localhost/v1/chat/completions")
+    response = PacedClient(1.0, None, Counter())._checked(httpx2.Response(200, content=content, request=request))
+    completion: ChatCompletion | None = response.extensions.get("completion")
+    return response if completion is None else completion
 
 
 ANSWERED: dict[str, Any] = {
@@ -59,11 +62,12 @@ def test_an_answer_in_any_form(name: str) -> None:
 @table(
     ("body", "status", "message"),
     [
-        ({"error": {"message": "slow down", "code": 429}}, 429, "an error inside: slow down"),
-        ({"error": "model 'm' not found"}, 502, "an error inside: model 'm' not found"),
-        ({"object": "error", "message": "odd", "code": 40001}, 502, "an error inside: odd"),
-        ({"error": {"message": "flagged", "code": "content_filter"}}, 502, "inside: content_filter flagged"),
-        ({"choices": [{"message": {"content": '{"B'}, "finish_reason": "error"}]}, 502, "'error'"),
+        ({"error": {"message": "slow down", "code": 429}}, 429, "inside of a 200: slow down"),
+        ({"error": "model 'm' not found"}, 502, "inside of a 200: model 'm' not found"),
+        ({"object": "error", "message": "odd", "code": 40001}, 502, "inside of a 200: odd"),
+        ({"error": {"message": "flagged", "code": "content_filter"}}, 502, "inside of a 200: flagged"),
+        ({"choices": [{"message": {"content": '{"B'}, "finish_reason": "error"}]}, 502, '"finish_reason": "error"'),
+        ({**chat(ANSWER, None), "error": {"message": "aborted"}}, 502, "aborted"),
         (
             {
                 "choices": [
@@ -71,22 +75,22 @@ def test_an_answer_in_any_form(name: str) -> None:
                 ]
             },
             503,
-            "an error inside: idle",
+            "inside of a 200: idle",
         ),
-        ({"choices": None}, 502, 'an error inside: {"choices": null}'),
-        (chat("", None), 502, "an empty message that is not finished"),
-        ({}, 502, "a completion without choices or message"),
+        ({"choices": None}, 502, 'inside of a 200: {"choices": null}'),
+        (chat("", None), 502, "finish_reason"),
+        ({}, 502, "inside of a 200"),
         (b"", 502, "nothing in it"),
-        (b"<body>Sign in to continue</body>", 502, "no completion: <body>Sign in to continue"),
-        (b"[" * 100_000, 502, "no completion: [["),
-        (json.dumps(chat("gr?n")).encode().replace(b"?", b"\xfc"), 502, "no completion"),
+        (b"<body>Sign in to continue</body>", 502, "<body>Sign in to continue"),
+        (b"[" * 100_000, 502, "[["),
+        (json.dumps(chat("gr?n")).encode().replace(b"?", b"\xfc"), 502, "inside of a 200"),
     ],
 )
 def test_what_is_no_answer_is_an_error(body: Any, status: int, message: str) -> None:
     error = read(body)
-    assert isinstance(error, BodyError), error
-    assert error.status == status
-    assert message in str(error)
+    assert isinstance(error, httpx2.Response), error
+    assert error.status_code == status
+    assert message in error.json()["error"]["message"]
 
 
 @table(
@@ -120,4 +124,4 @@ BODIES = st.recursive(
 @given(BODIES)
 @settings(max_examples=examples(400))
 def test_any_body_is_survived(body: Any) -> None:
-    assert isinstance(read(json.dumps(body).encode()), ChatCompletion | BodyError)
+    assert isinstance(read(json.dumps(body).encode()), ChatCompletion | httpx2.Response)

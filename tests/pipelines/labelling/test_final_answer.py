@@ -38,12 +38,12 @@ def answered(text: str, *, is_cut: bool = False) -> tuple[dict[str, str | None],
 BEFORE = ["", "Sure! Here it is: ", "```json\n", "<answer>"]
 BEFORE += ["<think>Perhaps {}?</think>", f"Perhaps {DRAFT}?</think>\n", f"[THINK]{DRAFT}[/THINK]"]
 BEFORE += [f"<|channel|>analysis<|message|>{DRAFT}<|end|><|start|>assistant<|channel|>final<|message|>"]
-AFTER = ["", "\n```", "</answer>", "<|im_end|>", f" {FINAL}"]
+AFTER = ["", "\n```", "</answer>", "<|im_end|>"]
 
 
 @given(st.sampled_from(BEFORE), st.sampled_from(AFTER), st.integers(0, 2), st.sampled_from([None, 2]), st.booleans())
 def test_one_object_is_the_answer(before: str, after: str, depth: int, indent: int | None, in_list: bool) -> None:
-    """Whatever stands before it, in whatever it is wrapped, said once or twice."""
+    """Whatever stands before it, in whatever it is wrapped."""
     answer: Any = RIGHT
     for _ in range(depth):
         answer = {"product": answer}
@@ -105,7 +105,9 @@ def test_an_odd_answer_is_right_or_asked_for_again(text: str) -> None:
 @table(
     ("text", "is_cut", "why"),
     [
-        *((text, False, "none") for text in ("", "no", "null", "[]", "{ words }", "{Brand: Corvina}")),
+        ("", False, "empty"),
+        (f"{FINAL}\n{FINAL}", False, "several"),
+        *((text, False, "none") for text in ("no", "null", "[]", "{ words }", "{Brand: Corvina}")),
         (FORM, False, "template"),
         ('{"Brand": "Brand", "Shade colour": "Shade colour"}', False, "template"),
         ('{"Brand": "Corvina", "Shade', True, "unclosed"),
@@ -123,7 +125,7 @@ def test_an_odd_answer_is_right_or_asked_for_again(text: str) -> None:
         (f"[{FINAL}, {DRAFT}]", False, "several"),
         (f"{{ words }} {FINAL}", False, "unclosed"),
         ('{ // attributes\n "Brand": "Merle", "lamp": {"Brand": "Corvina"} }', False, "unclosed"),
-        ('{"lamp": {"Brand": "Corvina"}, "lamp": {"Brand": "Merle"}}', False, "several"),
+        ('{"lamp": {"Brand": "Corvina"}, "lamp": {"Brand": "Merle"}}', False, "none"),
         ('{"Brand": "Corvina"} {"Brand": "Corvina", "Brand": "Merle"}', False, "several"),
         (f'{{"products": [{FINAL}, {DRAFT}]}}', False, "several"),
     ],
@@ -139,7 +141,7 @@ def test_what_was_whole_before_the_cut_counts(text: str) -> None:
 
 def test_keys() -> None:
     text = '{"brand": "Corvina", "Brand": "Corvina", "Brand": "Corvina", "shade_colour": "green", "Price": 3}'
-    problems = {"doubled_key": 2, "misspelled_key": 2, "unknown_key": 1, "missing_key": 1}
+    problems = {"misspelled_key": 2, "unknown_key": 1, "missing_key": 1}
     assert answered(text) == ({"Brand": "Corvina", "Shade colour": "green"}, problems)
     text = '{"brand": "Merle", "Brand": "Corvina", "Power": 40}'
     problems = {"doubled_key": 1, "misspelled_key": 1, "missing_key": 1}
@@ -147,7 +149,7 @@ def test_keys() -> None:
     text = '{"Brand": "Merle", "Shade colour": "green", "Brand": "Corvina", "Power": 40}'
     assert answered(text) == ({"Shade colour": "green", "Power": "40"}, {"doubled_key": 1}), "which one is meant?"
     text = '{"Brand": "Merle", "Brand": "Corvina", "brand": "Merle"}'
-    assert answered(text) == ({}, {"doubled_key": 2, "misspelled_key": 1, "missing_key": 2})
+    assert answered(text) == ({}, {"doubled_key": 1, "misspelled_key": 1, "missing_key": 2})
     assert answered('{"brand": "Corvina", "BRAND": "Merle"}') == (
         {},
         {"doubled_key": 1, "misspelled_key": 2, "missing_key": 2},

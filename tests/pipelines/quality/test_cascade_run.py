@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from hpd_core import Engine, EngineConfig, Record, RecordResult
 from pipelines.config.schema_file import load_schemas
+from pipelines.normalising.stated_numbers import stated_numbers
 from pipelines.quality.both_answers import certainty, is_answer
 from pipelines.store.tables import TABLES
 from tests.pipelines.conftest import Workplace, products, read_table
@@ -24,6 +26,7 @@ def answers(workplace: Workplace, adapter: str | None) -> Mapping[str, RecordRes
         Record(row["id"], row["category"], {"title": row["title"], "bullets": "\n".join(row["bullets"])})
         for row in products(NUM_PRODUCTS)
     ]
+    records = [replace(each, numbers=stated_numbers(each, schemas[each.category])) for each in records]
     settings = EngineConfig.model_validate(workplace.document()["engine"])
     with Engine.from_pretrained(str(workplace.model), settings, adapter) as engine:
         return {result.id: result for result in engine.extract(records, schemas)}
