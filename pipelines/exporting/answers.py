@@ -205,6 +205,13 @@ class Answers:
         ).fetchall()
         return counts
 
+    def num_repeated_ids(self) -> int:
+        """Return the number of products whose id an earlier one has."""
+        ((count,),) = self._database.execute(
+            "select count(*) - count(distinct product_id) from products where product_id is not null"
+        ).fetchall()
+        return int(count)
+
     def attributes(self, source_file: str) -> set[str]:
         """Return the names of the attributes that have an answer in a file."""
         found = self._database.execute(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -165,9 +164,8 @@ def _export_wide(
     tables = wide_tables(
         answers.products(), columns, result.left_out, partial(_titles, side), wishes.takes_ids, kind.max_digits
     )
-    with outputs.writing(name) as path, closing(kind.open(path, columns, wishes.style, result.left_out)) as writer:
-        for table in tables:
-            writer.write(table)
+    with outputs.writing(name) as path:
+        kind.write(path, tables, columns, wishes.style, result.left_out)
     result.files.append(outputs.describe(name))
 
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple, cast
 
 from pipelines.catalog.csv_files import CsvFile, is_header
-from pipelines.catalog.delimited import DelimitedRecord, Dialect, read_records, told_delimiter
+from pipelines.catalog.delimited import Dialect, read_records, told_delimiter
 from pipelines.catalog.rows import row_id
 from pipelines.catalog.text_files import decoded, open_unpacked, split_lines
 from pipelines.config.catalog_input import InputConfig
@@ -116,9 +116,9 @@ class DelimitedOriginal:
             lines = split_lines(decoded(cast(BinaryIO, source), self.encoding, self.name))
             try:
                 for before, record, text in rows.texts(lines):
-                    in_front, as_it_stood = _encoded(before, codec), _encoded(record.text, codec)
+                    in_front, as_it_stood = before.encode(codec), record.text.encode(codec)
                     kept.update(in_front + as_it_stood)
-                    out.write(in_front + (as_it_stood if text is None else _encoded(text, codec)))
+                    out.write(in_front + (as_it_stood if text is None else text.encode(codec)))
             except UnicodeEncodeError:
                 kept = hashlib.sha256()
         if kept.digest() != source.hash.digest():
@@ -136,10 +136,6 @@ class DelimitedOriginal:
         except UnicodeEncodeError:
             return False
         return True
-
-
-def _encoded(text: str, codec: str) -> bytes:
-    return text.encode(codec)
 
 
 class _FilledRows:
@@ -167,7 +163,7 @@ class _FilledRows:
         if told_delimiter(first):
             yield first, RawRecord("", "", None), None
         else:
-            lines = _with_first(first, lines)
+            lines = itertools.chain([first] if first else [], lines)
         product = next(self._products, None)
         number = -1  # of the header
         for record in raw_records(lines, self._original.dialect):
@@ -235,17 +231,24 @@ class _FilledRows:
         return self._original.dialect.delimiter.join(cells) + end
 
     def _put(self, cells: list[str], column: TargetColumn, found: Cells, product: ExportedProduct) -> None:
+        dialect, place = self._original.dialect, self._place(column.name, column.place)
+        reason = None
+        text: str | None = found.text(column)
         if column.detail is not None:
-            self._put_detail(cells, column, found, product)
-            return
-        wanted = [(self._place(column.name, column.place), found.text(column))]
+            cell = raw_value(cells[place], dialect)
+            text = with_detail(cell, column.detail, found.text(column), overwrites=self._overwrites)
+            reason = NO_DETAILS if text is None else NOT_EMPTY if text == cell else None
+        wanted = [(place, text or "")]
         if column.unit is not None:
             wanted.append((self._place(column.unit.name, column.unit_place), found.units[column]))
-        raw = [(place, to_raw(text, self._original.dialect)) for place, text in wanted]
-        reason = None
-        if not self._overwrites and any(cells[place].strip(self._original.dialect.quote + " ") for place, _ in wanted):
-            reason = NOT_EMPTY
-        elif any(text is None for _, text in raw) or not all(self._original.has_letters(text) for _, text in wanted):
+        if column.detail is None and not self._overwrites:
+            is_empty = not any(cells[place].strip(dialect.quote + " ") for place, _ in wanted)
+            reason = None if is_empty else NOT_EMPTY
+        raw = [(place, to_raw(text, dialect)) for place, text in wanted]
+        if reason is None and not all(
+            text is not None and self._original.has_letters(plain)
+            for (_, text), (_, plain) in zip(raw, wanted, strict=True)
+        ):
             reason = NOT_WRITABLE
         if reason is not None:
             self._filler.leave_out(column.attribute, reason, product, product.values[column.attribute])
@@ -253,27 +256,8 @@ class _FilledRows:
         for place, text in raw:
             cells[place] = text or ""
 
-    def _put_detail(self, cells: list[str], column: TargetColumn, found: Cells, product: ExportedProduct) -> None:
-        dialect, place = self._original.dialect, self._place(column.name, column.place)
-        cell = raw_value(cells[place], dialect)
-        text = with_detail(cell, column.detail or "", found.text(column), overwrites=self._overwrites)
-        raw = None if text is None else to_raw(text, dialect)
-        reason = NO_DETAILS if text is None else NOT_EMPTY if text == cell else None
-        if reason is None and (raw is None or not self._original.has_letters(text or "")):
-            reason = NOT_WRITABLE
-        if reason is not None:
-            self._filler.leave_out(column.attribute, reason, product, product.values[column.attribute])
-            return
-        cells[place] = raw or ""
-
     def _place(self, name: str, place: int | None) -> int:
         return self._width + self._new.index(name) if place is None else place
-
-
-def _with_first(first: str, lines: Iterator[str]) -> Iterator[str]:
-    if first:
-        yield first
-    yield from lines
 
 
 _END = re.compile(r"\r\n|\r|\n|\Z")
@@ -308,20 +292,13 @@ def raw_records(lines: Iterable[str], dialect: Dialect) -> Iterator[RawRecord]:
     line = 1
     for record in read_records(passed(), dialect):
         before = "".join(seen.popleft() for _ in range(record.line - line))
-        count = _take(seen, record)
-        line = record.line + count
+        line, length = record.line, 0
+        while length < len(record.text):
+            length += len(seen.popleft())
+            line += 1
         yield RawRecord(before, record.text, record.cells)
     if seen:
         yield RawRecord("".join(seen), "", None)
-
-
-def _take(seen: deque[str], record: DelimitedRecord) -> int:
-    """Remove a record's lines and return their number."""
-    count = length = 0
-    while length < len(record.text):
-        length += len(seen.popleft())
-        count += 1
-    return count
 
 
 def raw_cells(record: RawRecord, dialect: Dialect) -> tuple[list[str], str] | None:

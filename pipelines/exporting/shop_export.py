@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import csv
 import re
-from array import array
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
 from fsspec.implementations.local import LocalFileSystem
 from pydantic import ValidationError
 
@@ -60,7 +58,7 @@ class ShopExport:
         check_mapping(self.wishes.columns, all_attributes(self.schemas))
         originals = dict(self._originals())
         if not originals and self.shop.new_file is not None:
-            self._write_new(self.shop.new_file, answers.products())
+            self._write_new(self.shop.new_file, answers)
             return
         if others := [file.name for file in self.side.plan.files if file.name not in originals]:
             raise UsageError(
@@ -84,7 +82,7 @@ class ShopExport:
                 "looked for where they were"
             )
         for file in plan.files:
-            original = self._original(file)
+            original = open_original(self.side, file, self.shop, self.wishes)
             if original is not None:
                 yield file.name, original
             elif self.shop.new_file is None:
@@ -92,9 +90,6 @@ class ShopExport:
                     f"{self.shop.name} fills in a file of its own kind, and {file.name} ({file.format}) is "
                     "none: run on a product CSV of the shop, or export another kind"
                 )
-
-    def _original(self, file: PlannedFile) -> Original | None:
-        return open_original(self.side, file, self.shop, self.wishes)
 
     def _check_destination(self, outputs: Outputs, names: Collection[str]) -> None:
         written = names if outputs.file is None else (outputs.file,)
@@ -136,18 +131,17 @@ class ShopExport:
                 "between products."
             )
 
-    def _write_new(self, new: NewFile, products: Iterable[ExportedProduct]) -> None:
+    def _write_new(self, new: NewFile, answers: Answers) -> None:
         outputs = Outputs.of(self.out, new.suffix)
         name = outputs.file or f"products{new.suffix}"
         self._check_destination(outputs, (name,))
-        ids = _Ids()
         with outputs.writing(name) as path:
             with open(path, "w", encoding="utf-8", newline="") as file:
-                csv.writer(file, delimiter=new.delimiter).writerows(self._new_rows(new, ids.passed(products)))
+                csv.writer(file, delimiter=new.delimiter).writerows(self._new_rows(new, answers.products()))
             size = path.stat().st_size
         self._wrote(outputs.describe(name), size)
         self.notes.append(new.note)
-        if count := ids.num_repeated:
+        if count := answers.num_repeated_ids():
             rows = f"{count:,} rows have" if count > 1 else "1 row has"
             self.notes.append(
                 f"{rows} an id that an earlier one has, too: {self.shop.name} keeps one product of an id. Give "
@@ -179,24 +173,6 @@ class ShopExport:
             }
             texts |= {column.unit.name: unit for column, unit in cells.units.items() if column.unit is not None}
             yield row + [texts.get(name, "") for name in names[len(row) :]]
-
-
-class _Ids:
-    """Hashes of the ids of products that pass by, eight bytes each."""
-
-    def __init__(self) -> None:
-        self._hashes = array("q")
-
-    def passed(self, products: Iterable[ExportedProduct]) -> Iterator[ExportedProduct]:
-        """Yield the products unchanged, and keep hashes of their ids."""
-        for product in products:
-            self._hashes.append(hash(product.product_id))
-            yield product
-
-    @property
-    def num_repeated(self) -> int:
-        """Number of products so far that had the id of an earlier one."""
-        return len(self._hashes) - len(np.unique(np.asarray(self._hashes)))
 
 
 def _suffix(name: str) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -54,115 +54,71 @@ class Style:
     guards_formulas: bool = False
 
 
-class Writer(Protocol):
-    """Writer of batches; the file is complete once it is closed."""
-
-    def write(self, table: pa.Table) -> None:
-        """Add rows."""
-
-    def close(self) -> None:
-        """Finish the file."""
-
-
-class ParquetWriter:
-    """Writer of Parquet; objects are structs."""
-
-    def __init__(self, path: Path, columns: WideColumns, style: Style, left_out: LeftOutAnswers) -> None:
-        self._places = columns.places
-        empty = in_objects(columns.schema.empty_table(), self._places)
-        self._writer = pq.ParquetWriter(path, empty.schema, compression="zstd")
-
-    def write(self, table: pa.Table) -> None:
-        """Add rows."""
-        self._writer.write_table(in_objects(table, self._places))
-
-    def close(self) -> None:
-        """Finish the file."""
-        self._writer.close()
+def _write_parquet(
+    path: Path, tables: Iterable[pa.Table], columns: WideColumns, style: Style, _: LeftOutAnswers
+) -> None:
+    """Write Parquet; objects are structs."""
+    places = columns.places
+    schema = in_objects(columns.schema.empty_table(), places).schema
+    with pq.ParquetWriter(path, schema, compression="zstd") as writer:
+        for table in tables:
+            writer.write_table(in_objects(table, places))
 
 
-class CsvWriter:
-    """Writer of CSV: UTF-8, RFC 4180, texts in quotes, nothing for null."""
-
-    def __init__(self, path: Path, columns: WideColumns, style: Style, left_out: LeftOutAnswers) -> None:
-        self._style = style
-        self._schema = _flat_schema(columns.schema, style)
-        self._writer = pa_csv.CSVWriter(path, self._schema)
-
-    def write(self, table: pa.Table) -> None:
-        """Add rows."""
-        self._writer.write_table(_flattened(table, self._schema, self._style))
-
-    def close(self) -> None:
-        """Finish the file."""
-        self._writer.close()
+def _write_csv(
+    path: Path, tables: Iterable[pa.Table], columns: WideColumns, style: Style, left_out: LeftOutAnswers
+) -> None:
+    """Write CSV: UTF-8, RFC 4180, texts in quotes, nothing for null."""
+    schema = _flat_schema(columns.schema, style)
+    with pa_csv.CSVWriter(path, schema) as writer:
+        for table in tables:
+            writer.write_table(_flattened(table, schema, style))
 
 
-class ExcelWriter:
-    """Writer of a workbook of one sheet, with one row at a time in memory. Texts never become formulas, links or
-    numbers."""
-
-    def __init__(self, path: Path, columns: WideColumns, style: Style, left_out: LeftOutAnswers) -> None:
-        schema = columns.schema
-        if len(schema) > MAX_SHEET_COLUMNS:
-            raise UsageError(
-                f"{len(schema):,} columns, and a sheet of Excel has {MAX_SHEET_COLUMNS:,}: export wide.parquet or csv"
-            )
-        self._style, self._left_out = style, left_out
-        self._names, self._schema = schema.names, _flat_schema(schema, style)
-        self._book = xlsxwriter.Workbook(path, {"constant_memory": True})
-        self._sheet = self._book.add_worksheet("products")
-        self._sheet.freeze_panes(1, 0)
-        self._row = 0
-        for index, name in enumerate(self._schema.names):
-            self._sheet.write_string(0, index, name)
-
-    def write(self, table: pa.Table) -> None:
-        """Add rows. A text that is too long for a cell is left out: Excel would cut it silently."""
-        for cells in zip(*(column.to_pylist() for column in _flattened(table, self._schema, self._style)), strict=True):
-            self._row += 1
-            for index, value in enumerate(cells):
-                if isinstance(value, str) and len(value) > MAX_CELL:
-                    self._left_out.add(self._names[index], TOO_LONG, cells[0], value[:200])
-                elif isinstance(value, str):
-                    self._sheet.write_string(self._row, index, value)
-                elif isinstance(value, bool):
-                    self._sheet.write_boolean(self._row, index, value)
-                elif value is not None:
-                    self._sheet.write_number(self._row, index, value)
-
-    def close(self) -> None:
-        """Finish the file."""
-        try:
-            self._book.close()
-        except FileCreateError as error:  # the disk's own error, as an argument
-            raise error.args[0] from error
-
-
-class JsonWriter:
-    """Writer of one JSON object a line: the product's place, and the attributes of its category in their objects; null
-    without a value."""
-
-    def __init__(self, path: Path, columns: WideColumns, style: Style, left_out: LeftOutAnswers) -> None:
-        self._file = open(path, "w", encoding="utf-8", newline="\n")  # noqa: SIM115
-        self._places = columns.places
-        self._names = {category: [*PLACE, *names] for category, names in columns.by_category.items()}
-
-    def write(self, table: pa.Table) -> None:
-        """Add rows."""
-        rows = table.to_pylist()
-        lines = (
-            _json(nested((self._places[name], row[name]) for name in self._names[row["category"]])) for row in rows
+def _write_excel(
+    path: Path, tables: Iterable[pa.Table], columns: WideColumns, style: Style, left_out: LeftOutAnswers
+) -> None:
+    """Write a workbook of one sheet, a row at a time. Texts never become formulas, links or numbers, and one that is
+    too long for a cell is left out: Excel would cut it silently."""
+    names, schema = columns.schema.names, _flat_schema(columns.schema, style)
+    if len(names) > MAX_SHEET_COLUMNS:
+        raise UsageError(
+            f"{len(names):,} columns, and a sheet of Excel has {MAX_SHEET_COLUMNS:,}: export wide.parquet or csv"
         )
-        self._file.writelines(f"{line}\n" for line in lines)
+    book = xlsxwriter.Workbook(path, {"constant_memory": True})
+    sheet = book.add_worksheet("products")
+    sheet.freeze_panes(1, 0)
+    for index, name in enumerate(schema.names):
+        sheet.write_string(0, index, name)
+    flat = (_flattened(table, schema, style) for table in tables)
+    rows = (cells for table in flat for cells in zip(*(column.to_pylist() for column in table), strict=True))
+    for row, cells in enumerate(rows, start=1):
+        for index, value in enumerate(cells):
+            if isinstance(value, str) and len(value) > MAX_CELL:
+                left_out.add(names[index], TOO_LONG, cells[0], value[:200])
+            elif isinstance(value, str):
+                sheet.write_string(row, index, value)
+            elif isinstance(value, bool):
+                sheet.write_boolean(row, index, value)
+            elif value is not None:
+                sheet.write_number(row, index, value)
+    try:
+        book.close()
+    except FileCreateError as error:  # the disk's own error, as an argument
+        raise error.args[0] from error
 
-    def close(self) -> None:
-        """Finish the file."""
-        self._file.close()
 
-
-def _json(row: dict[str, Any]) -> str:
-    return json.dumps(row, ensure_ascii=False)
+def _write_jsonl(
+    path: Path, tables: Iterable[pa.Table], columns: WideColumns, style: Style, left_out: LeftOutAnswers
+) -> None:
+    """Write one JSON object a line: the product's place, and the attributes of its category in their objects; null
+    without a value."""
+    places = columns.places
+    names = {category: [*PLACE, *each] for category, each in columns.by_category.items()}
+    with open(path, "w", encoding="utf-8", newline="\n") as file:
+        for row in (row for table in tables for row in table.to_pylist()):
+            values = nested((places[name], row[name]) for name in names[row["category"]])
+            file.write(json.dumps(values, ensure_ascii=False) + "\n")
 
 
 def _flat_schema(schema: pa.Schema, style: Style) -> pa.Schema:
@@ -222,6 +178,7 @@ class WideKind:
     """Kind of file.
 
     Attributes:
+        write: writes batches of rows to a file.
         only_text: whether all values are texts there, numbers as plain decimals.
         for_readers: whether it has columns for people, too.
         max_rows: most rows of a file of this kind; None without a limit.
@@ -229,7 +186,7 @@ class WideKind:
     """
 
     suffix: str
-    open: Callable[[Path, WideColumns, Style, LeftOutAnswers], Writer]
+    write: Callable[[Path, Iterable[pa.Table], WideColumns, Style, LeftOutAnswers], None]
     only_text: bool = False
     for_readers: bool = False
     max_rows: int | None = None
@@ -237,10 +194,10 @@ class WideKind:
 
 
 WIDE_KINDS: Mapping[str, WideKind] = {
-    "wide.parquet": WideKind(".parquet", ParquetWriter),
-    "csv": WideKind(".csv", CsvWriter, only_text=True),
-    "xlsx": WideKind(".xlsx", ExcelWriter, for_readers=True, max_rows=MAX_SHEET_ROWS, max_digits=MAX_CELL_DIGITS),
-    "jsonl": WideKind(".jsonl", JsonWriter),
+    "wide.parquet": WideKind(".parquet", _write_parquet),
+    "csv": WideKind(".csv", _write_csv, only_text=True),
+    "xlsx": WideKind(".xlsx", _write_excel, for_readers=True, max_rows=MAX_SHEET_ROWS, max_digits=MAX_CELL_DIGITS),
+    "jsonl": WideKind(".jsonl", _write_jsonl),
 }
 
 

@@ -7,7 +7,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import Any
 
 import ray
@@ -32,19 +31,6 @@ _SECONDS_BETWEEN_LOOKS = 5.0
 _SECONDS_BETWEEN_WAITS = 15.0
 
 
-@dataclass(slots=True)
-class Heard:
-    """Messages received from the workers.
-
-    Attributes:
-        failures: faults that the user can fix, one per failed worker.
-        is_running: whether training has begun, so that there is a state worth a checkpoint.
-    """
-
-    failures: list[UsageError] = field(default_factory=list)
-    is_running: bool = False
-
-
 def train(
     config: FinetuneConfig,
     output: Folder,
@@ -62,16 +48,15 @@ def train(
     Raises `UsageError` for faults that the user can fix, `RunError` for other failures, `KeyboardInterrupt` after a
     signal. A checkpoint is kept, unless it was the second signal or no step was taken.
     """
-    scaling, heard = config.scaling, Heard()
-    waiting = _Waiting(console)
-    waiting.begin("starting Ray")
+    scaling, heard = config.scaling, _Listener(console)
+    heard.begin("starting Ray")
     try:
         with ray_cluster(scaling.num_workers * scaling.num_cpus):
             use_gpu = _decide_device(config, console)
             threads = scaling.num_threads or max(1, num_cpus() // scaling.num_workers)
-            with _heard(console, waiting, heard) as lines:
-                waiting.begin(f"waiting for {_workers(config, use_gpu)}")
-                board = StopBoard()
+            with heard.queue() as lines:
+                heard.begin(f"waiting for {_workers(config, use_gpu)}")
+                board: Any = StopBoard.remote()  # type: ignore[attr-defined]
                 trainer = TorchTrainer(
                     train_worker,
                     train_loop_config={
@@ -113,7 +98,7 @@ def train(
     lease.check()
 
 
-def _fit(trainer: TorchTrainer, board: StopBoard, console: Console, heard: Heard, is_over: Callable[[], bool]) -> None:
+def _fit(trainer: TorchTrainer, board: Any, console: Console, heard: _Listener, is_over: Callable[[], bool]) -> None:
     """Run Ray Train until it ends or is stopped.
 
     It runs in a thread, because in the main thread Ray Train would handle SIGINT itself and keep no checkpoint.
@@ -136,12 +121,12 @@ def _fit(trainer: TorchTrainer, board: StopBoard, console: Console, heard: Heard
                 if not heard.is_running:
                     raise KeyboardInterrupt  # nothing would be lost
                 is_wished = True
-                board.put("checkpoint")
+                ray.get(board.put.remote("checkpoint"))
                 console.print("stopping: a checkpoint is kept first; once more ends it at once")
             if time.monotonic() > next_look:
                 next_look = time.monotonic() + _SECONDS_BETWEEN_LOOKS
                 if is_over():
-                    board.put("at once")
+                    ray.get(board.put.remote("at once"))
     if errors:
         raise errors[0]
     if is_wished:
@@ -170,38 +155,42 @@ def _signals() -> Iterator[list[int]]:
             signal.signal(number, handler)
 
 
-class _Waiting:
-    """Console messages on the current stage before the first step, and how long it has taken."""
+class _Listener:
+    """Receiver of the workers' messages: it prints their lines, and the stage before the first step that lasts.
+
+    Attributes:
+        failures: faults that the user can fix, one per failed worker.
+        is_running: whether training has begun, so that there is a state worth a checkpoint.
+    """
 
     def __init__(self, console: Console) -> None:
+        self.failures: list[UsageError] = []
+        self.is_running = False
         self._console = console
-        self._what: str | None = None
-        self._began = self._said = time.monotonic()
+        self._what, self._began, self._said = "", 0.0, 0.0
 
     def begin(self, what: str) -> None:
         """Begin the stage `what` and print it."""
         self._what, self._began, self._said = what, time.monotonic(), time.monotonic()
         print_beginning(self._console, what)
 
-    def end(self) -> None:
-        """End the stage; print no more reminders."""
-        self._what = None
+    @contextmanager
+    def queue(self) -> Iterator[Queue]:
+        """Open a queue for the workers' messages during the block."""
+        queue = Queue(actor_options={"num_cpus": 0})
+        done = threading.Event()
+        thread = threading.Thread(target=self._listen, args=(queue, done), name="finetune-lines", daemon=True)
+        thread.start()
+        try:
+            yield queue
+        finally:
+            try:
+                done.set()
+                thread.join()
+            finally:
+                queue.shutdown()
 
-    def remind(self) -> None:
-        """Print the current stage again, if `_SECONDS_BETWEEN_WAITS` have passed."""
-        now = time.monotonic()
-        if self._what is not None and now - self._said > _SECONDS_BETWEEN_WAITS:
-            self._said = now
-            print_beginning(self._console, f"still {self._what}, {format_seconds(now - self._began)}")
-
-
-@contextmanager
-def _heard(console: Console, waiting: _Waiting, heard: Heard) -> Iterator[Queue]:
-    """Open a queue for the workers' messages during the block; lines are printed as they arrive."""
-    queue = Queue(actor_options={"num_cpus": 0})
-    done = threading.Event()
-
-    def listen() -> None:
+    def _listen(self, queue: Queue, done: threading.Event) -> None:
         while True:
             is_last = done.is_set()
             try:
@@ -209,28 +198,19 @@ def _heard(console: Console, waiting: _Waiting, heard: Heard) -> Iterator[Queue]
             except Empty:
                 if is_last:
                     return
-                waiting.remind()
+                now = time.monotonic()
+                if self._what and now - self._said > _SECONDS_BETWEEN_WAITS:
+                    self._said = now
+                    print_beginning(self._console, f"still {self._what}, {format_seconds(now - self._began)}")
                 continue
             if isinstance(said, UsageError):
-                heard.failures.append(said)
+                self.failures.append(said)
             elif isinstance(said, Begins):
-                waiting.begin(said.what)
+                self.begin(said.what)
             elif isinstance(said, TrainingRuns):
-                waiting.end()
-                heard.is_running = True
+                self._what, self.is_running = "", True
             else:
-                console.print(said)
-
-    thread = threading.Thread(target=listen, name="finetune-lines", daemon=True)
-    thread.start()
-    try:
-        yield queue
-    finally:
-        try:
-            done.set()
-            thread.join()
-        finally:
-            queue.shutdown()
+                self._console.print(said)
 
 
 def _workers(config: FinetuneConfig, use_gpu: bool) -> str:

@@ -54,7 +54,7 @@ def train_worker(settings: dict[str, Any]) -> None:
     if watch.is_stopped():
         return  # a group that was started again; what there is to keep was kept
     try:
-        with watch, tempfile.TemporaryDirectory() as scratch:
+        with tempfile.TemporaryDirectory() as scratch:
             Trainer(config, Folder(settings["output"]), Path(scratch), settings["lines"].put, watch).run()
     except (ModelError, PromptError, UsageError) as error:
         # It would be the same again. Alone, a worker ends without a failure, so that Ray Train does not start anew;
@@ -238,7 +238,7 @@ class Trainer:
 
         Report nothing if the run is to stop at once.
         """
-        if self._all_agree(self._watch.wish == "at once"):
+        if self._all_agree(self._watch.wish() == "at once"):
             return time.monotonic()
         metrics = {"step": self._progress["step"], "best_f1": self._progress["best_f1"]}
         if self._rank != 0:

@@ -8,10 +8,8 @@ Ray's actors that pass messages on import all that this module imports, before t
 
 from __future__ import annotations
 
-import threading
 import time
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any, Literal
 
 import ray
@@ -35,60 +33,39 @@ class TrainingRuns:
 
 
 @ray.remote(num_cpus=0)
-class _Board:
+class StopBoard:
     """Ray actor that holds the request for all workers, including restarted ones."""
 
     def __init__(self) -> None:
         self._wish: Wish | None = None
 
     def put(self, wish: Wish) -> None:
+        """Post a request; it replaces an earlier one."""
         self._wish = wish
 
     def read(self) -> Wish | None:
+        """Return the current request, or None."""
         return self._wish
 
 
-class StopBoard:
-    """Driver's side of the stop request. It is passed to the workers with their arguments."""
-
-    def __init__(self) -> None:
-        self._board: Any = _Board.remote()  # type: ignore[attr-defined]
-
-    def put(self, wish: Wish) -> None:
-        """Post a request; it replaces an earlier one."""
-        ray.get(self._board.put.remote(wish))
-
-    def read(self) -> Wish | None:
-        """Return the current request, or None."""
-        wish: Wish | None = ray.get(self._board.read.remote())
-        return wish
-
-
 class StopWatch:
-    """Worker's side of the stop request. It polls the board in a thread, so that polling does not delay a step.
+    """Worker's side of the stop request: the board, asked twice a second at most, and the time limit."""
 
-    Attributes:
-        wish: request at the last poll, or None.
-    """
-
-    def __init__(self, board: StopBoard, deadline: float | None) -> None:
-        """Read the board once. `deadline`: end of the time limit, in seconds since the epoch; None: no limit."""
-        self.wish: Wish | None = board.read()
+    def __init__(self, board: Any, deadline: float | None) -> None:
+        """`deadline`: end of the time limit, in seconds since the epoch; None: no limit."""
         self._board, self._deadline = board, deadline
-        self._done = threading.Event()
-        self._thread = threading.Thread(target=self._watch, name="stop-watch", daemon=True)
+        self._wish: Wish | None = None
+        self._looked = -_SECONDS_BETWEEN_LOOKS
 
-    def __enter__(self) -> StopWatch:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
-        self._done.set()
-        self._thread.join()
+    def wish(self) -> Wish | None:
+        """Return the current request, or None."""
+        if time.monotonic() - self._looked >= _SECONDS_BETWEEN_LOOKS:
+            self._wish, self._looked = ray.get(self._board.read.remote()), time.monotonic()
+        return self._wish
 
     def is_stopped(self) -> bool:
         """Return whether the training is to stop now."""
-        return self.wish is not None
+        return self.wish() is not None
 
     @property
     def has_deadline(self) -> bool:
@@ -98,7 +75,3 @@ class StopWatch:
     def is_time_up(self, reserve: float) -> bool:
         """Return whether at most `reserve` seconds are left."""
         return self._deadline is not None and time.time() + reserve >= self._deadline
-
-    def _watch(self) -> None:
-        while not self._done.wait(_SECONDS_BETWEEN_LOOKS):
-            self.wish = self._board.read()
