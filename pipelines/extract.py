@@ -57,39 +57,30 @@ def extract(
     changes = [*(overrides or []), *(f"{key}={json.dumps(value)}" for key, value in named.items() if value is not None)]
     if limit is not None and first is not None:
         raise typer.BadParameter("--limit and --first exclude each other")
-    run_command(lambda: _run(console, config, changes, limit, first, dry_run, as_json, show))
 
+    def work() -> int:
+        # Imported here: `--help` and wrong options answer at once, without torch.
+        from pipelines.config.extraction import JobConfig
+        from pipelines.config.loading import load_config
+        from pipelines.job import summary
+        from pipelines.job.named_models import check_named, wanted_confidence
+        from pipelines.job.preflight import count_categories, plan_job
+        from pipelines.job.summary import run_and_tell
 
-def _run(
-    console: Console,
-    config: str,
-    changes: list[str],
-    limit: int | None,
-    first: int | None,
-    dry_run: bool,
-    as_json: bool,
-    show: int,
-) -> int:
-    # Imported here: `--help` and wrong options answer at once, without torch.
-    from pipelines.config.extraction import JobConfig
-    from pipelines.config.loading import load_config
-    from pipelines.job import summary
-    from pipelines.job.named_models import check_named, wanted_confidence
-    from pipelines.job.preflight import count_categories, plan_job
-    from pipelines.job.summary import run_and_tell
+        job = plan_job(load_config(JobConfig, config, changes), limit or first, is_spread=limit is not None)
+        if dry_run:
+            if job.is_new:
+                check_named(job.config, wanted_confidence(job.config))
+            counts = count_categories(job.plan, job.config.input, job.schemas)
+            summary.print_plan(console, job, counts)
+            answer, code = summary.plan_json(job, counts), EXIT_CLEAN
+        else:
+            code, answer = run_and_tell(job, console, show=show)
+        if as_json:
+            print(json.dumps(answer, ensure_ascii=False))
+        return code
 
-    job = plan_job(load_config(JobConfig, config, changes), limit or first, is_spread=limit is not None)
-    if dry_run:
-        if job.is_new:
-            check_named(job.config, wanted_confidence(job.config))
-        counts = count_categories(job.plan, job.config.input, job.schemas)
-        summary.print_plan(console, job, counts)
-        answer, code = summary.plan_json(job, counts), EXIT_CLEAN
-    else:
-        code, answer = run_and_tell(job, console, show=show)
-    if as_json:
-        print(json.dumps(answer, ensure_ascii=False))
-    return code
+    run_command(work)
 
 
 if __name__ == "__main__":

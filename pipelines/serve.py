@@ -10,7 +10,6 @@ Exit code: 0 ended so, 1 the machine did not do, 2 usage (no such model, a port 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from ipaddress import ip_address
 from typing import Annotated
 
@@ -61,47 +60,38 @@ def main(
 ) -> None:
     """Serves until it is told to end."""
     limits = ServingLimits(max_body_bytes, max_branches, max_depth, max_members, timeout, max_open)
-    run_command(lambda: _serve(model, adapter, overrides or [], host, port, name or model, api_key, limits))
 
+    def work() -> int:
+        # Imported here: `--help` and wrong options answer at once, without torch.
+        from hpd_core import Engine, ModelError
+        from pipelines.config.loading import apply_override, parse_config
+        from pipelines.serving.app import ServeConfig
 
-def _serve(
-    model: str,
-    adapter: str | None,
-    overrides: Sequence[str],
-    host: str,
-    port: int,
-    name: str,
-    api_key: str | None,
-    limits: ServingLimits,
-) -> int:
-    # Imported here: `--help` and wrong options answer at once, without torch.
-    from hpd_core import Engine, ModelError
-    from pipelines.config.loading import apply_override, parse_config
-    from pipelines.serving.app import ServeConfig
-
-    try:
-        from pipelines.serving.app import make_server, serve
-    except ImportError as error:
-        raise UsageError(f"{error.name} is not installed: pip install fastapi uvicorn prometheus-client") from error
-    document: dict[str, object] = {"model": model, "adapter": adapter}
-    for override in overrides:
-        apply_override(document, override)
-    config = parse_config(ServeConfig, document, "--model, --adapter and --set")
-    if api_key is not None and (not api_key.strip() or not api_key.isascii() or not api_key.isprintable()):
-        raise UsageError("--api-key: a key of visible ASCII characters is needed; without the option all may ask")
-    with open_socket(host, port) as sock:
-        if api_key is None and not _is_here(host):
-            typer.echo(f"Note: whoever reaches {host} may ask; --api-key asks for a key", err=True)
         try:
-            engine = Engine.from_pretrained(config.model, config.engine, config.adapter)
-        except ModelError as error:
-            raise UsageError(str(error)) from error
-        with engine:
-            for note in engine.notes:
-                typer.echo(f"Note: {note}", err=True)
-            server = make_server(engine, name, limits, api_key)
-            serve(server, sock, lambda address: typer.echo(f"Serving {name} at {address}"))
-    return EXIT_CLEAN
+            from pipelines.serving.app import make_server, serve
+        except ImportError as error:
+            raise UsageError(f"{error.name} is not installed: pip install fastapi uvicorn prometheus-client") from error
+        document: dict[str, object] = {"model": model, "adapter": adapter}
+        for override in overrides or []:
+            apply_override(document, override)
+        config = parse_config(ServeConfig, document, "--model, --adapter and --set")
+        if api_key is not None and (not api_key.strip() or not api_key.isascii() or not api_key.isprintable()):
+            raise UsageError("--api-key: a key of visible ASCII characters is needed; without the option all may ask")
+        with open_socket(host, port) as sock:
+            if api_key is None and not _is_here(host):
+                typer.echo(f"Note: whoever reaches {host} may ask; --api-key asks for a key", err=True)
+            try:
+                engine = Engine.from_pretrained(config.model, config.engine, config.adapter)
+            except ModelError as error:
+                raise UsageError(str(error)) from error
+            with engine:
+                for note in engine.notes:
+                    typer.echo(f"Note: {note}", err=True)
+                server = make_server(engine, name or model, limits, api_key)
+                serve(server, sock, lambda address: typer.echo(f"Serving {name or model} at {address}"))
+        return EXIT_CLEAN
+
+    run_command(work)
 
 
 def _is_here(host: str) -> bool:

@@ -30,7 +30,7 @@ from pipelines.labelling.label_files import format_cost
 from pipelines.quality.evaluation import judge_products
 from pipelines.quality.gold import read_gold
 from pipelines.quality.run_answers import RowKey, read_run
-from pipelines.quality.scoring import Comparison, Estimate, few_products
+from pipelines.quality.scoring import Comparison, few_products
 from pipelines.store.folders import Folder, file_at
 
 RESULT_NAME = "judge.json"
@@ -203,8 +203,8 @@ def _print_score(console: Console, score: JudgeScore, by_attribute: bool) -> Non
         rates = score.rates
         _say(
             console,
-            f"LLM-F1 {_with_interval(rates.f1)}, LLM-P {_with_interval(rates.precision)}, LLM-R "
-            f"{_with_interval(rates.recall)} (95%, over products{few_products(score.num_products)})",
+            f"LLM-F1 {rates.f1}, LLM-P {rates.precision}, LLM-R "
+            f"{rates.recall} (95%, over products{few_products(score.num_products)})",
         )
     if score.rates is not None or by_attribute:
         console.print(_attribute_table(score.by_attribute, by_attribute))
@@ -260,10 +260,6 @@ def _usage(usage: JudgeUsage) -> str:
         else f"{usage.input_tokens:,} tokens read, {usage.output_tokens or 0:,} written"
     )
     return f"{usage.requests:,} answers, {tokens}, {format_cost(usage.cost_usd)}"
-
-
-def _with_interval(estimate: Estimate) -> str:
-    return f"{estimate.value:.3f} [{estimate.low:.3f}, {estimate.high:.3f}]"
 
 
 def _named(names: Sequence[str]) -> str:

@@ -24,7 +24,7 @@ from hpd_core import Attribute
 from hpd_core.text.template import PromptTemplate, render_attribute, render_document
 from pipelines.labelling.final_answer import DISPUTED, find_json
 from pipelines.labelling.teacher_answers import Message
-from pipelines.quality.scoring import NUM_RESAMPLES, SEED, RateEstimates, Rates, estimate_rates
+from pipelines.quality.scoring import NUM_RESAMPLES, SEED, RateEstimates, Rates, estimate_rates, rates_of, resampled
 
 INSTRUCTION = """\
 You are an expert at evaluating product details.
@@ -109,7 +109,6 @@ RIGHT: tuple[Class, ...] = ("correct", "correct null")
 _OF_NULL: tuple[Class, ...] = ("correct null", "missing")
 # A value such as "none" says that there is none.
 _OF_VALUE: tuple[Class, ...] = ("correct", "correct null", "incorrect", "hallucination")
-_MAX_DRAWN = 4_000_000  # weights of a bootstrap that are in memory at a time
 
 _Numbers = npt.NDArray[Any]
 
@@ -153,25 +152,14 @@ def llm_estimates(
     rates = llm_rates(counts.sum(axis=0).tolist())
     if rates is None:
         return None
-    generator, number = np.random.default_rng(seed), len(counts)
-    step = max(1, _MAX_DRAWN // number)
-    sums = [
-        generator.multinomial(number, np.full(number, 1 / number), size=min(step, num_resamples - start)) @ counts
-        for start in range(0, num_resamples, step)
-    ]
-    return estimate_rates(rates, _rates(np.concatenate(sums)))
+    return estimate_rates(rates, _rates(resampled(counts, num_resamples, seed)))
 
 
 def _rates(counts: _Numbers) -> npt.NDArray[np.float64]:
     """Compute LLM-P, LLM-R and LLM-F1: (..., 5) counts -> (..., 3) rates."""
     correct, null, incorrect, missing, made_up = (counts[..., column] for column in range(len(CLASSES)))
     right = correct + null
-    given, wanted = right + made_up + incorrect, right + missing + incorrect
-    # 2 R / (G + W) is 2 P R / (P + R) in a form that needs no case for P + R = 0.
-    return np.stack(
-        [right / np.maximum(given, 1), right / np.maximum(wanted, 1), 2 * right / np.maximum(given + wanted, 1)],
-        axis=-1,
-    )
+    return rates_of(right, right + made_up + incorrect, right + missing + incorrect)
 
 
 _RESULT = re.compile(r"<result>(.*?)(?:</result>|\Z)", re.IGNORECASE | re.DOTALL)

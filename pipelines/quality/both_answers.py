@@ -88,9 +88,6 @@ def count_asked(stood: Iterable[Standing]) -> dict[str, int]:
     return {**counts, "kept": counts["asked"] - counts["replaced"]}
 
 
-ALL = 1.0
-"""Threshold at which every answer is asked again."""
-
 _NO_ANSWER = ("truncated", "invalid", "error")
 
 
@@ -106,24 +103,13 @@ def own_probability(value: Value) -> float | None:
     return math.exp(value.num_tokens * value.logprob_mean)
 
 
-def sureness(status: str, confidence: float | None, probability: float | None) -> float:
+def certainty(value: Value, confidence: float | None) -> float:
     """Return how sure an answer is, from 0 to 1: its confidence, else the model's own probability.
 
     A failed answer (truncated, no valid value) has 0, whatever its tokens' probability.
     """
-    if not is_answer(status):
-        return 0.0
-    return next((each for each in (confidence, probability) if each is not None), 0.0)
-
-
-def certainty(value: Value, confidence: float | None) -> float:
-    """Return the `sureness` of an engine's answer."""
-    return sureness(value.status, confidence, own_probability(value))
-
-
-def is_doubtful(sure: float, below: float) -> bool:
-    """Return whether an answer of that certainty is asked again."""
-    return sure < below or below >= ALL
+    known = own_probability(value) if confidence is None else confidence
+    return known if known is not None and is_answer(value.status) else 0.0
 
 
 def doubtful(result: RecordResult, confidences: Mapping[str, float | None], below: float) -> dict[str, float | None]:
@@ -135,7 +121,7 @@ def doubtful(result: RecordResult, confidences: Mapping[str, float | None], belo
     return {
         name: confidences.get(name)
         for name, value in result.values.items()
-        if is_doubtful(certainty(value, confidences.get(name)), below)
+        if below >= 1 or certainty(value, confidences.get(name)) < below
     }
 
 

@@ -12,7 +12,7 @@ from pipelines.console.terminal import printable, shown_names, titled_table
 from pipelines.quality.answer_features import Reliability
 from pipelines.quality.doubtful_labels import DoubtfulLabel, RecheckedLabels
 from pipelines.quality.evaluation import AttributeScore, CategoryScore, Evaluation
-from pipelines.quality.scoring import AnswerJudgement, AnswerOutcome, Counts, Estimate, few_products
+from pipelines.quality.scoring import AnswerJudgement, AnswerOutcome, Counts, few_products
 
 _MAX_NAMES = 5  # products named in a line
 _MAX_WORST = 10  # attributes in the table of the worst
@@ -75,7 +75,7 @@ def print_brief(console: Console, evaluation: Evaluation) -> None:
     console.print(f"Against {evaluation.gold}: {evaluation.num_products} products, {labels}, exact match")
     rate = score.hallucination_rate
     made_up = "" if rate is None else f"; {rate:.1%} of the absent ones got a value"
-    precision, recall, f1 = score.micro.precision.value, score.micro.recall.value, _with_interval(score.micro.f1)
+    precision, recall, f1 = score.micro.precision.value, score.micro.recall.value, str(score.micro.f1)
     console.print(f"  precision {precision:.3f}, recall {recall:.3f}, F1 {f1}{made_up}")
     parts = []
     for text, is_sure in ((f"a probability of {_SURE} or more", True), ("less", False)):
@@ -91,7 +91,7 @@ def _overall_table(evaluation: Evaluation) -> Table:
     table = titled_table(title, ["", "precision", "recall", "F1"], [])
     for card in evaluation.scores:
         for name, rates in (("micro", card.micro), ("macro", card.macro)):
-            cells = map(_with_interval, (rates.precision, rates.recall, rates.f1))
+            cells = map(str, (rates.precision, rates.recall, rates.f1))
             table.add_row(f"{card.comparison} {name}", *cells)
     return table
 
@@ -189,10 +189,6 @@ def _score_cells(cards: Sequence[CategoryScore | AttributeScore]) -> list[str]:
     exact = cards[0]
     rates = [exact.rates.precision, exact.rates.recall, *(card.rates.f1 for card in cards)]
     return [*(f"{rate:.3f}" for rate in rates), *map(str, exact.counts.as_tuple())]
-
-
-def _with_interval(estimate: Estimate) -> str:
-    return f"{estimate.value:.3f} [{estimate.low:.3f}, {estimate.high:.3f}]"
 
 
 def _num_mistakes(counts: Counts) -> int:

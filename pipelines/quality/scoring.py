@@ -27,6 +27,8 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from scipy.sparse import coo_array, csr_array
+from scipy.sparse.csgraph import maximum_bipartite_matching
 
 from hpd_core import Attribute
 from hpd_core.text.numbers import open_readings
@@ -115,6 +117,9 @@ class Estimate:
     value: float
     low: float
     high: float
+
+    def __str__(self) -> str:
+        return f"{self.value:.3f} [{self.low:.3f}, {self.high:.3f}]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,17 +255,29 @@ def bootstrap(
     if not judgements:
         return Resamples(np.zeros((num_resamples, 3)), np.zeros((num_resamples, 3)))
     pairs = {pair: index for index, pair in enumerate(count_by_pair(judgements))}
-    products = np.array([judgement.product for judgement in judgements], dtype=np.int64)
-    cells = np.array(
-        [
-            pairs[judgement.category, judgement.attribute] * len(AnswerOutcome) + judgement.outcome
-            for judgement in judgements
-        ],
-        dtype=np.int64,
+    cells = [
+        pairs[judgement.category, judgement.attribute] * len(AnswerOutcome) + judgement.outcome
+        for judgement in judgements
+    ]
+    by_product = coo_array(
+        (np.ones(len(cells), dtype=np.int64), ([judgement.product for judgement in judgements], cells)),
+        shape=(num_products, len(pairs) * len(AnswerOutcome)),
     )
-    counts = _resampled_counts(products, cells, num_products, len(pairs) * len(AnswerOutcome), num_resamples, seed)
-    counts = counts.reshape(num_resamples, len(pairs), len(AnswerOutcome))
+    counts = resampled(by_product.tocsr(), num_resamples, seed).reshape(-1, len(pairs), len(AnswerOutcome))
     return Resamples(_rates(counts.sum(axis=1)), _macro_rates(counts))
+
+
+def resampled(counts: Any, num_resamples: int = NUM_RESAMPLES, seed: int = SEED) -> _Integers:
+    """Sum counts of products, an array of shape (products, cells), over each resample of the products: (resamples,
+    cells).
+
+    A resample of n products is a multinomial vector of weights.
+    """
+    generator, number = np.random.default_rng(seed), counts.shape[0]
+    step = max(1, _MAX_CHUNK_ELEMENTS // number)
+    sizes = (min(step, num_resamples - start) for start in range(0, num_resamples, step))
+    share = np.full(number, 1 / number)
+    return np.concatenate([generator.multinomial(number, share, size=size) @ counts for size in sizes])
 
 
 def estimate(value: float, samples: _Floats) -> Estimate:
@@ -280,11 +297,6 @@ def few_products(num_products: int) -> str:
     if num_products >= _FEW_PRODUCTS:
         return ""
     return f", too narrow: of {num_products} {'product' if num_products == 1 else 'products'} alone"
-
-
-def count_statuses(answers: Iterable[Answer]) -> Mapping[str, int]:
-    """Return the number of answers by status, most frequent first."""
-    return dict(Counter(answer.status for answer in answers).most_common())
 
 
 def _normalise(text: str, comparison: Comparison) -> str:
@@ -325,24 +337,13 @@ def _plain(number: str) -> str:
 
 
 def _match_one_to_one(items: Sequence[str], accepted: Sequence[frozenset[str]]) -> bool:
-    """Return whether items and gold values can be matched one to one, with every item accepted by its gold value.
-
-    Uses augmenting paths: a greedy choice could take the only fitting gold value of a later item.
-    """
+    """Return whether items and gold values can be matched one to one, with every item accepted by its gold value."""
     if len(items) != len(accepted):
         return False
-    item_of_gold: dict[int, int] = {}
-
-    def assign(item: int, tried: set[int]) -> bool:
-        for index, forms in enumerate(accepted):
-            if items[item] in forms and index not in tried:
-                tried.add(index)
-                if index not in item_of_gold or assign(item_of_gold[index], tried):
-                    item_of_gold[index] = item
-                    return True
-        return False
-
-    return all(assign(item, set()) for item in range(len(items)))
+    if len(items) == 1:  # as most are
+        return items[0] in accepted[0]
+    fitting = csr_array([[item in forms for forms in accepted] for item in items])
+    return bool((maximum_bipartite_matching(fitting, perm_type="column") >= 0).all())
 
 
 def _rates(counts: npt.NDArray[Any]) -> _Floats:
@@ -350,14 +351,14 @@ def _rates(counts: npt.NDArray[Any]) -> _Floats:
     nv, vn, vc, vw = (
         counts[..., outcome] for outcome in (AnswerOutcome.NV, AnswerOutcome.VN, AnswerOutcome.VC, AnswerOutcome.VW)
     )
-    predicted, labelled = nv + vc + vw, vn + vc + vw
-    # 2 VC / (predicted + labelled) is 2 P R / (P + R) in a form that needs no case for P + R = 0.
+    return rates_of(vc, nv + vc + vw, vn + vc + vw)
+
+
+def rates_of(right: npt.NDArray[Any], given: npt.NDArray[Any], wanted: npt.NDArray[Any]) -> _Floats:
+    """Compute precision, recall and F1 of (...) counts: (..., 3), 0 where nothing is given or wanted."""
+    # 2 R / (G + W) is 2 P R / (P + R) in a form that needs no case for P + R = 0.
     return np.stack(
-        [
-            vc / np.maximum(predicted, 1),
-            vc / np.maximum(labelled, 1),
-            2 * vc / np.maximum(predicted + labelled, 1),
-        ],
+        [right / np.maximum(given, 1), right / np.maximum(wanted, 1), 2 * right / np.maximum(given + wanted, 1)],
         axis=-1,
     )
 
@@ -368,22 +369,3 @@ def _macro_rates(counts: npt.NDArray[Any]) -> _Floats:
     num_counted = np.maximum(counted.sum(axis=1), 1)  # (resamples,)
     means: _Floats = (_rates(counts) * counted[..., None]).sum(axis=1) / num_counted[:, None]
     return means
-
-
-def _resampled_counts(
-    products: _Integers, cells: _Integers, num_products: int, num_cells: int, num_resamples: int, seed: int
-) -> _Integers:
-    """Return counts per cell in every resample, (num_resamples, num_cells).
-
-    A resample of n products is a multinomial vector of weights; a label has the weight of its product.
-    """
-    generator = np.random.default_rng(seed)
-    order = np.argsort(cells, kind="stable")
-    used, starts = np.unique(cells[order], return_index=True)
-    counts = np.zeros((num_resamples, num_cells), dtype=np.int64)
-    chunk = max(1, _MAX_CHUNK_ELEMENTS // max(len(cells), num_products))
-    for start in range(0, num_resamples, chunk):
-        size = min(chunk, num_resamples - start)
-        weights = generator.multinomial(num_products, np.full(num_products, 1 / num_products), size=size)
-        counts[start : start + size, used] = np.add.reduceat(weights[:, products[order]], starts, axis=1)
-    return counts
