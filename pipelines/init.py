@@ -10,11 +10,9 @@ place.
 
 from __future__ import annotations
 
-import sys
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from pipelines.config.catalog_input import InputFormat
 from pipelines.console.exit_codes import EXIT_CLEAN, run_command
@@ -42,14 +40,12 @@ def init(
 
     def work() -> int:
         # Imported here: `--help` and wrong options answer at once.
-        from pipelines.profiling.catalog_file import print_start, start_job
-        from pipelines.profiling.catalog_look import LookedSource
+        from pipelines.console.terminal import data_console
+        from pipelines.profiling.catalog_file import start_job
+        from pipelines.profiling.catalog_look import source_of
         from pipelines.store.folders import Folder
 
-        start = start_job(LookedSource(catalog, file_format, anonymous, encoding, sheet), Folder(output))
-        # Names are data: brackets in them are no markup. Without a terminal, tables are not squeezed to 80.
-        console = Console(markup=False, highlight=False, emoji=False, width=None if sys.stdout.isatty() else 140)
-        print_start(console, start)
+        start_job(data_console(), source_of(catalog, file_format, anonymous, encoding, sheet), Folder(output))
         return EXIT_CLEAN
 
     run_command(work)

@@ -11,10 +11,9 @@ Exit code: 0, or 2 for a file that is missing, unreadable or no schema. Warnings
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -27,11 +26,12 @@ from pipelines.config.importing.kinds import GOLD, ImportWishes, is_gold, kind_n
 from pipelines.config.lint import diff, lint
 from pipelines.config.schema_file import TALLIED, describe_totals, load_schemas, parse_schemas, tally
 from pipelines.config.yaml_files import parse_yaml
+from pipelines.console.terminal import data_console
 from pipelines.errors import RunError, UsageError
 from pipelines.profiling.from_gold import imported_gold
 from pipelines.quality.gold import read_gold
 from pipelines.shops.known import SOURCES
-from pipelines.store.folders import open_filesystem
+from pipelines.store.folders import Folder, file_at
 
 if TYPE_CHECKING:
     from pipelines.profiling.asked_attributes import Named
@@ -46,34 +46,12 @@ app = typer.Typer(
 )
 
 
-def _is_new(path: str, overwrite: bool) -> bool:
-    filesystem, inner = open_filesystem(path)
-    is_new = not filesystem.exists(inner)
-    if not overwrite and not is_new:
+def _place_of(path: str, overwrite: bool) -> tuple[Folder, str]:
+    """Return the folder and the name of the file to write. Raises `UsageError` if it is there and is to stay."""
+    folder, name = file_at(path, "--out")
+    if not overwrite and folder.exists(name):
         raise UsageError(f"{path} exists already; --force writes over it")
-    return is_new
-
-
-def _write_new(path: str, text: str, overwrite: bool) -> None:
-    filesystem, inner = open_filesystem(path)
-    is_new = False
-    try:
-        is_new = _is_new(path, overwrite)
-        with filesystem.open(inner, "wb") as file:
-            file.write(text.encode())
-    except OSError as error:
-        # Half a schema file may load.
-        with suppress(OSError):
-            if is_new:
-                filesystem.rm_file(inner)
-        raise UsageError(f"cannot write {path}: {error}") from error
-
-
-def _console() -> Console:
-    # Names are data: brackets in them are no markup. Without a terminal, tables are not squeezed to 80.
-    return Console(
-        markup=False, highlight=False, emoji=False, width=None if sys.stdout.isatty() else 140, soft_wrap=True
-    )
+    return folder, name
 
 
 @contextmanager
@@ -149,8 +127,9 @@ def _write_imported(imported: Imported, out: str, categories: list[str], *, forc
         schemas = parse_schemas(parse_yaml(text, out), out)
     except UsageError as error:
         raise UsageError(f"{imported.source}: {out} was not written, for it would not be read: {error}") from error
-    _write_new(out, text, force)
-    console = _console()
+    folder, name = _place_of(out, force)
+    folder.write(name, text.encode())
+    console = data_console(soft_wrap=True)
     for note in imported.notes:
         console.print(f"note: {note}", style="yellow")
     console.print(f"{out}: {describe_totals(schemas)}, from {imported.source}")
@@ -190,15 +169,15 @@ def propose_command(
     with _usage_errors():
         # Imported here: the other commands need neither a catalog's readers nor a client.
         from pipelines.profiling.asked_products import read_sample
-        from pipelines.profiling.catalog_look import LookedSource
+        from pipelines.profiling.catalog_look import source_of
         from pipelines.profiling.proposals import choose_categories, propose
 
         if (endpoint is None) != (model is None):
             raise UsageError("--endpoint and --model belong together: give both, or none to count what texts name")
-        _is_new(out, force)  # before a model is paid
-        sample = read_sample(LookedSource(source, file_format, anonymous, encoding, sheet))
+        _place_of(out, force)  # before a model is paid
+        sample = read_sample(source_of(source, file_format, anonymous, encoding, sheet))
         products = choose_categories(sample, category or [])
-        console = _console()
+        console = data_console(soft_wrap=True)
         for note in sample.notes:
             console.print(f"note: {note}", style="yellow")
         named = {} if endpoint is None or model is None else _ask(endpoint, model, api_key_env, products, console)
@@ -234,7 +213,7 @@ def lint_command(
     """Load a schema file strictly, print what is in it and warn of what is probably not meant."""
     with _usage_errors():
         schemas = load_schemas(file)
-        console = _console()
+        console = data_console(soft_wrap=True)
         table = Table()
         table.add_column("category")
         for name in TALLIED:
@@ -256,7 +235,7 @@ def diff_command(
     """Print every difference between two schema files."""
     with _usage_errors():
         changes = list(diff(load_schemas(old), load_schemas(new)))
-        console = _console()
+        console = data_console(soft_wrap=True)
         for change in changes:
             console.print(str(change))
         console.print(f"{len(changes)} differences" if changes else "no difference")

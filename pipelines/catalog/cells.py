@@ -99,14 +99,6 @@ def cell_category(value: Any) -> str:
     return cell_text(value, "")
 
 
-def category_text(value: Any) -> str | None:
-    """Return `cell_category`, or None if the cell is empty or not text."""
-    try:
-        return cell_category(value) or None
-    except CellError:
-        return None
-
-
 def kind_of(value: Any) -> str:
     """Return the kind of value in a cell, in words."""
     names = {dict: "an object", list: "a list", str: "text", bool: "a truth value", bytes: "bytes"}

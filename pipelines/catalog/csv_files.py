@@ -32,22 +32,22 @@ from pipelines.catalog.text_files import (
     open_unpacked,
     split_lines,
 )
-from pipelines.config.catalog_input import ReadOptions
+from pipelines.config.catalog_input import InputConfig
 from pipelines.errors import UsageError
 
 
 class CsvFile:
     """A CSV file whose beginning was inspected. Raises `UsageError` if it cannot be read."""
 
-    def __init__(self, name: str, filesystem: Any, path: str, reading: ReadOptions) -> None:
+    def __init__(self, name: str, filesystem: Any, path: str, config: InputConfig) -> None:
         self._name, self._filesystem, self._path = name, filesystem, path
         self._num_short = 0
         with open_unpacked(filesystem, path, name) as file:
             head = file.read(HEAD_BYTES)
-            self.encoding, self._is_named = find_encoding(head, reading.encoding), reading.encoding is not None
+            self.encoding, self._is_named = find_encoding(head, config.encoding), config.encoding is not None
             sample, is_cut = _beginning(self._decoded(file, head))
-        self.dialect = find_dialect(sample, reading.delimiter, reading.quote, reading.escape, is_cut=is_cut)
-        self._finds_quote = reading.quote is None and not self.dialect.quote
+        self.dialect = find_dialect(sample, config.delimiter, config.quote, config.escape, is_cut=is_cut)
+        self._finds_quote = config.quote is None and not self.dialect.quote
         self._has_told = told_delimiter(next(split_lines(iter([sample])), ""))
         header = next(self._read(iter([sample])), DelimitedRecord([], "", "", 1))
         if header.cells is None:
@@ -55,21 +55,14 @@ class CsvFile:
         self.names = _names(header.cells)
         if taken := HIDDEN & {*self.names}:
             raise UsageError(f"{name}: column {min(taken)!r} has a name that is ours; rename it")
-        is_product = reading.format == "shopify" or (reading.format == "auto" and is_shopify(self.names))
+        is_product = config.format == "shopify" or (config.format == "auto" and is_shopify(self.names))
         self.format = "shopify" if is_product else "csv"
         if self.format == "shopify" and not is_shopify(self.names):
             raise UsageError(
                 f"{name} is no product CSV of Shopify: it has no column Handle beside Title and Option1 Name"
             )
-
-    def how(self) -> dict[str, Any]:
-        """Return all settings that decide which rows come out, apart from the file itself."""
-        dialect = self.dialect
-        return {
-            "format": self.format,
-            "encoding": self.encoding,
-            "dialect": [dialect.delimiter, dialect.quote, dialect.escape],
-        }
+        dialect = [self.dialect.delimiter, self.dialect.quote, self.dialect.escape]
+        self.how: dict[str, Any] = {"format": self.format, "encoding": self.encoding, "dialect": dialect}
 
     def write(self, target: Path) -> None:
         """Write all rows to `target`. Raise `UsageError` if the file is not what its beginning suggested."""
@@ -97,7 +90,7 @@ class CsvFile:
             "dialect": str(self.dialect),
             "short": self._num_short,
         }
-        writer.close({**self.how(), **told})
+        writer.close({**self.how, **told})
 
     def _write_rows(self, records: Iterable[DelimitedRecord], writer: RowWriter) -> None:
         for number, record in enumerate(records):

@@ -37,10 +37,7 @@ class FeedFile:
 
     def __init__(self, name: str, filesystem: Any, path: str) -> None:
         self._name, self._filesystem, self._path = name, filesystem, path
-
-    def how(self) -> dict[str, Any]:
-        """Return all settings that decide which rows come out, apart from the file itself."""
-        return {"format": "xml"}
+        self.how = {"format": "xml"}
 
     def write(self, target: Path) -> None:
         """Write all rows to `target`. Raise `UsageError` if it is not XML, or declares entities, which can expand."""
@@ -82,7 +79,7 @@ class FeedFile:
             cells = [value if isinstance(value := item.get(name), str) else None for name in names]
             more = {name: value for name, value in item.items() if not isinstance(value, str) or name not in names}
             writer.add(number, cells, more={name: value for name, value in more.items() if name not in HIDDEN})
-        writer.close(self.how())
+        writer.close(self.how)
 
 
 def _items(events: Iterable[tuple[str, Element]]) -> Iterator[Item]:

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
-
-from fsspec.implementations.local import LocalFileSystem
 
 from hpd_core.types import is_encodable
 from pipelines.catalog.file_kinds import (
@@ -16,18 +13,15 @@ from pipelines.catalog.file_kinds import (
     OF_RUN,
     STAGED_FORMATS,
     FileFormat,
-    FileKind,
     kind_of,
     unpacked_name,
 )
-from pipelines.catalog.listing import LeftOutFile, LeftOutFiles, ListedPlace, list_places, shown_name
+from pipelines.catalog.listing import UNSEEN, LeftOutFiles, ListedPlace, list_places, shown_name
 from pipelines.catalog.table_formats import TablesAround
 from pipelines.config.catalog_input import InputFormat
 from pipelines.errors import UsageError
 from pipelines.store.folders import map_requests, open_filesystem
 from pipelines.store.ledger import PLAN_NAME
-
-_THREADS = 16
 
 
 class FoundFile(NamedTuple):
@@ -61,24 +55,22 @@ def find_files(
     around.refuse()
     own = [f"{open_filesystem(output)[1]}/" for output in outputs]
     places, again = _each_once([place for listing in listings for place in _without_runs(listing, own)])
-    with ThreadPoolExecutor(_THREADS) as pool:
-        looked_at = list(pool.map(lambda place: _look(place, file_format), places))
+    places = map_requests(lambda place: _look(place, file_format), places)
     if file_format == "auto":
-        looked_at = _of_one_sort(looked_at)
-    looked_at = _without_packed_twins(looked_at)
-    for place, kind in looked_at:
-        _check(place, kind)
-    files = [FoundFile(place.name, kind.format) for place, kind in looked_at if kind.format is not None]
-    others = [(place.argument, LeftOutFile(place.name, kind)) for place, kind in looked_at if kind.format is None]
-    useful = {place.argument for place in again}
-    useful |= {place.argument for place, kind in looked_at if kind.format is not None}
+        places = _of_one_sort(places)
+    places = _without_packed_twins(places)
+    for place in places:
+        _check(place)
+    files = [FoundFile(place.name, place.kind.format) for place in places if place.kind.format is not None]
+    others = [place for place in places if place.kind.format is None]
+    useful = {place.argument for place in (*again, *places) if place.first or place.kind.format is not None}
     for argument, path in enumerate(paths):
         if argument not in useful:
-            here = LeftOutFiles([file for number, file in others if number == argument])
+            here = LeftOutFiles([place for place in others if place.argument == argument])
             there = [f"only {here}"] if here.files else []
             there += [f"to have {what} read, {remedy}" for what, remedy in here.remedies().items()]
             raise UsageError("; ".join([f"input.path: no files that are read in {path}", *there]))
-    return FoundFiles(files, LeftOutFiles([file for _, file in others], [(place.name, place.first) for place in again]))
+    return FoundFiles(files, LeftOutFiles(others, [(place.name, place.first) for place in again]))
 
 
 def _without_runs(places: Sequence[ListedPlace], own: Sequence[str]) -> list[ListedPlace]:
@@ -91,7 +83,7 @@ def _without_runs(places: Sequence[ListedPlace], own: Sequence[str]) -> list[Lis
     runs = [place.path.removesuffix(PLAN_NAME) for place in places if place.path.endswith(f"/{PLAN_NAME}")]
     return [
         replace(place, kind=OF_RUN)
-        if place.how != "named" and place.kind is None and place.path.startswith((*own, *runs))
+        if place.how != "named" and place.kind is UNSEEN and place.path.startswith((*own, *runs))
         else place
         for place in places
     ]
@@ -111,27 +103,25 @@ def _each_once(places: Sequence[ListedPlace]) -> tuple[list[ListedPlace], list[L
     return [place for index, place in enumerate(places) if index not in again], list(again.values())
 
 
-def _of_one_sort(looked_at: Sequence[tuple[ListedPlace, FileKind]]) -> list[tuple[ListedPlace, FileKind]]:
+def _of_one_sort(places: Sequence[ListedPlace]) -> list[ListedPlace]:
     """Leave out all but one sort of files per folder or glob: CSV beside Parquet most often repeats the same rows."""
     lines = ("parquet", "jsonl", "packed jsonl")
     sorts = [lines, *((staged,) for staged in STAGED_FORMATS if staged not in lines)]
     found: defaultdict[int, set[FileFormat | None]] = defaultdict(set)
-    for place, kind in looked_at:
+    for place in places:
         if place.how != "named":
-            found[place.argument].add(kind.format)
+            found[place.argument].add(place.kind.format)
     read = {argument: next((sort for sort in sorts if formats & {*sort}), ()) for argument, formats in found.items()}
-
-    def is_other(place: ListedPlace, kind: FileKind) -> bool:
-        return place.how != "named" and kind.format not in (None, *read[place.argument])
-
     way_out = "name it itself, or set input.format"
     return [
-        (place, replace(kind, format=None, way_out=way_out) if is_other(place, kind) else kind)
-        for place, kind in looked_at
+        place
+        if place.how == "named" or place.kind.format in (None, *read[place.argument])
+        else replace(place, kind=replace(place.kind, format=None, way_out=way_out))
+        for place in places
     ]
 
 
-def _without_packed_twins(looked_at: Sequence[tuple[ListedPlace, FileKind]]) -> list[tuple[ListedPlace, FileKind]]:
+def _without_packed_twins(places: Sequence[ListedPlace]) -> list[ListedPlace]:
     """Leave out files from folders and globs that are packed copies of others (`a.csv`, `a.csv.gz`)."""
 
     def rank(place: ListedPlace) -> tuple[bool, bool, str]:
@@ -139,32 +129,36 @@ def _without_packed_twins(looked_at: Sequence[tuple[ListedPlace, FileKind]]) -> 
         return place.how != "named", place.identity != unpacked_name(place.identity), place.name
 
     firsts: dict[str, ListedPlace] = {}
-    for place in sorted((place for place, kind in looked_at if kind.format is not None), key=rank):
+    for place in sorted((place for place in places if place.kind.format is not None), key=rank):
         firsts.setdefault(unpacked_name(place.identity), place)
 
-    def told(place: ListedPlace, kind: FileKind) -> FileKind:
+    def told(place: ListedPlace) -> ListedPlace:
         first = firsts.get(unpacked_name(place.identity), place)
-        if kind.format is None or place.how == "named" or first is place:
-            return kind
+        if place.kind.format is None or place.how == "named" or first is place:
+            return place
         way_out = f"remove one of the two: {shown_name(first.name)} is read, and has the same name but for the packing"
-        return replace(kind, what=f"{kind.what} beside the same file", format=None, way_out=way_out)
+        what = f"{place.kind.what} beside the same file"
+        return replace(place, kind=replace(place.kind, what=what, format=None, way_out=way_out))
 
-    return [(place, told(place, kind)) for place, kind in looked_at]
+    return list(map(told, places))
 
 
-def _look(place: ListedPlace, file_format: Literal["auto"] | FileFormat) -> tuple[ListedPlace, FileKind]:
+def _look(place: ListedPlace, file_format: Literal["auto"] | FileFormat) -> ListedPlace:
     """Return a place with its file's kind. Raise `UsageError` if it cannot be read."""
-    leaf = place.path.rsplit("/", 1)[-1]
+    if place.kind is not UNSEEN:
+        return place
     try:
-        return place, place.kind or kind_of(leaf, b"" if place.size == 0 else _head(place), file_format)
+        head = b"" if place.size == 0 else place.filesystem.cat_file(place.path, start=0, end=HEAD_BYTES)
+        return replace(place, kind=kind_of(place.path.rsplit("/", 1)[-1], bytes(head), file_format))
     except FileNotFoundError as error:
         raise UsageError(f"no such file: {place.name}") from error
     except OSError as error:
         raise UsageError(f"cannot read {shown_name(place.name)}: {error}") from error
 
 
-def _check(place: ListedPlace, kind: FileKind) -> None:
+def _check(place: ListedPlace) -> None:
     """Raise `UsageError` if a file is not readable but was surely meant to be read."""
+    kind = place.kind
     is_matched = place.how == "glob" and kind.is_data and kind != OF_RUN
     is_meant = kind.is_refused or place.how == "named" or is_matched
     shown = shown_name(place.name)
@@ -175,10 +169,3 @@ def _check(place: ListedPlace, kind: FileKind) -> None:
         raise UsageError(f"{shown} cannot be read ({kind.what}): {way_out}")
     if kind.format is not None and not is_encodable(place.name):
         raise UsageError(f"the name of {shown} is not UTF-8, and rows are known by it; rename the file")
-
-
-def _head(place: ListedPlace) -> bytes:
-    if isinstance(place.filesystem, LocalFileSystem):
-        with open(place.path, "rb") as file:
-            return file.read(HEAD_BYTES)
-    return bytes(place.filesystem.cat_file(place.path, start=0, end=HEAD_BYTES))

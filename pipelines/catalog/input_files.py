@@ -11,31 +11,37 @@ import os
 import sys
 from array import array
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipelines.catalog.file_kinds import STAGED_FORMATS
 from pipelines.catalog.finding import FoundFile, find_files
 from pipelines.catalog.listing import LeftOutFiles, listed_names
-from pipelines.catalog.parquet_rows import byte_columns, check_column_types, check_doubled, first_rows, open_rows
-from pipelines.catalog.paths import belongs_to, find_column, parquet_columns
+from pipelines.catalog.parquet_rows import (
+    byte_columns,
+    check_column_types,
+    check_doubled,
+    open_rows,
+    read_parquet,
+    stored_bytes,
+)
+from pipelines.catalog.paths import find_column, parquet_columns
 from pipelines.catalog.row_checks import FirstLines, FirstRows, leads_nowhere, require_columns
 from pipelines.catalog.rows import DeadRows
 from pipelines.catalog.staged_rows import MORE, last_number, read_staged, row_numbers, staged_names
 from pipelines.catalog.staging import rows_at, stage
 from pipelines.config.catalog_input import InputConfig
 from pipelines.errors import RunError, UsageError
-from pipelines.store.folders import open_filesystem, size_and_etag
+from pipelines.store.folders import map_requests, open_filesystem, size_and_etag
 
 # Lines of a JSONL file that are parsed, and rows that are checked: of a file at most and at least, and of all about.
 _PARSED_LINES = 1000
 _MOST_CHECKED, _FEWEST_CHECKED, _ALL_CHECKED = 1000, 10, 10_000
-_SCAN_THREADS = 16
 _CHUNK_BYTES = 4 * 2**20
 # Behind the footer of a Parquet file whose columns are encrypted.
 _SIGNATURE_BYTES = 28
@@ -48,41 +54,46 @@ class SourceFile:
     Attributes:
         name: the path as the user wrote it; part of every row's identity.
         fingerprint: changes whenever the content does.
-        segments: segments in the file's order.
+        row_counts, byte_counts: of rows that are best read together, in the file's order, the number and the
+            uncompressed size of the mapped columns. Lists for the row groups of Parquet; arrays, because there are
+            many, for lines, and for staged rows with gaps: one or no row for each row number.
         num_sampled: number of its first rows that were checked.
         dead_in_sample: checked rows that will be dead letters.
         sample_ids: product ids of the other checked rows.
         byte_columns: mapped Parquet columns whose bytes are read as text.
         staged: name under which its rows are staged, if it can only be read from the beginning.
         doubts: sentences on cells that may be read as nobody meant them.
+        facts: what was found while it was staged.
     """
 
     name: str
     format: str
     size: int
     fingerprint: str
-    segments: Sequence[FileSegment]
+    row_counts: Sequence[int]
+    byte_counts: Sequence[int]
     num_sampled: int = 0
     dead_in_sample: DeadRows = field(default_factory=DeadRows)
     sample_ids: Sequence[str] = ()
     byte_columns: Sequence[str] = ()
     staged: str | None = None
     doubts: Sequence[str] = ()
+    facts: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def num_rows(self) -> int:
         """Rows in the file."""
-        return sum(segment.num_rows for segment in self.segments)
+        return sum(self.row_counts)
 
     @property
     def is_in_lines(self) -> bool:
         """Whether each segment is one row number, with a row or not: JSONL lines, staged rows with gaps."""
-        return isinstance(self.segments, LineSegments) or self.format == "jsonl"
+        return isinstance(self.row_counts, array)
 
     @property
     def stop(self) -> int:
         """Row number after the last."""
-        return len(self.segments) if self.is_in_lines else self.num_rows
+        return len(self.row_counts) if self.is_in_lines else self.num_rows
 
     @property
     def rows(self) -> tuple[str, str]:
@@ -112,7 +123,7 @@ class Sources:
             yield f"{len(same):,} files have the same content, and all are read: {listed_names(same)}"
 
     def _without_rows(self) -> Iterator[str]:
-        names = [file.name for file in self.files if not any(segment.num_rows for segment in file.segments)]
+        names = [file.name for file in self.files if not any(file.row_counts)]
         if names:
             yield f"{len(names):,} file(s) hold no rows: {listed_names(names)}"
 
@@ -149,8 +160,7 @@ def scan_sources(config: InputConfig, outputs: Sequence[str] = ()) -> Sources:
     """
     found = find_files(config.path, config.format, anonymous=config.anonymous, outputs=outputs)
     num_sampled = min(_MOST_CHECKED, max(_FEWEST_CHECKED, _ALL_CHECKED // max(1, len(found.files))))
-    with ThreadPoolExecutor(_SCAN_THREADS) as pool:
-        files = list(pool.map(lambda file: scan_file(file, config, num_sampled), found.files))
+    files = map_requests(lambda file: scan_file(file, config, num_sampled), found.files)
     if not any(file.num_rows for file in files):
         raise UsageError(f"the catalog is empty: {len(files)} file(s) in {', '.join(config.path)}, no rows")
     return Sources(files, found.left_out, num_sampled)
@@ -183,23 +193,23 @@ def _scan_parquet(name: str, filesystem: Any, path: str, config: InputConfig, nu
     require_columns(config, schema.names, name)
     check_column_types(config, schema, name)
     columns = parquet_columns(config.columns, schema)
-    segments = []
-    for index in range(metadata.num_row_groups):
-        group = metadata.row_group(index)
-        chunks = [group.column(position) for position in range(group.num_columns)]
-        mapped = [chunk for chunk in chunks if belongs_to(chunk.path_in_schema, columns)]
-        segments.append(FileSegment(group.num_rows, sum(chunk.total_uncompressed_size for chunk in mapped)))
     first = FirstRows(name, config)
     # Just what is asked for: a read-ahead cache would fetch whole row groups.
     with filesystem.open(path, "rb", cache_type="none") as file:
-        for number, row in enumerate(first_rows(file, num_sampled, config.columns)):
-            first.add(number, row)
-    sampled = (first.num_rows, first.dead, first.ids)
-    return SourceFile(name, "parquet", size, fingerprint, segments, *sampled, byte_columns(config, schema))
+        for row in read_parquet(file, 0, num_sampled, config.columns, whole_groups=False):
+            first.add(row)
+    rows = (*_segments(metadata, columns), first.num_rows, first.dead, first.ids)
+    return SourceFile(name, "parquet", size, fingerprint, *rows, byte_columns(config, schema))
+
+
+def _segments(metadata: pq.FileMetaData, columns: Sequence[str]) -> tuple[list[int], list[int]]:
+    groups = list(map(metadata.row_group, range(metadata.num_row_groups)))
+    sizes = [stored_bytes(each, columns, "total_uncompressed_size") for each in groups]
+    return [each.num_rows for each in groups], sizes
 
 
 def _scan_staged(file: FoundFile, config: InputConfig, num_sampled: int) -> SourceFile:
-    staged = stage(file.name, file.format, config.reading)
+    staged = stage(file.name, file.format, config)
     first = FirstRows(file.name, config)
     with open(staged.path, "rb") as opened:
         parquet = open_rows(opened, whole_groups=False)
@@ -210,40 +220,33 @@ def _scan_staged(file: FoundFile, config: InputConfig, num_sampled: int) -> Sour
         check_doubled(config, staged_names(parquet), file.name)
         found = (find_column(path, names) for path in config.columns)
         segments = _staged_segments(parquet, [each[0] for each in found if each is not None])
-        for number, values, problem, _ in itertools.islice(
-            read_staged(opened, 0, sys.maxsize, config.columns), num_sampled
-        ):
-            first.add(number, problem or values or {})
+        for row in itertools.islice(read_staged(opened, 0, sys.maxsize, config.columns), num_sampled):
+            first.add(row)
     return SourceFile(
         file.name,
         staged.format,
         staged.size,
         staged.fingerprint,
-        segments,
+        *segments,
         first.num_rows,
         first.dead,
         first.ids,
         staged=staged.name,
-        doubts=list(staged.doubts(file.name, config.columns)),
+        doubts=list(staged.doubts(file.name, config.columns or None)),
+        facts=staged.facts,
     )
 
 
-def _staged_segments(parquet: pq.ParquetFile, columns: Sequence[str]) -> Sequence[FileSegment]:
+def _staged_segments(parquet: pq.ParquetFile, columns: Sequence[str]) -> tuple[Sequence[int], Sequence[int]]:
     """Return the row groups; single row numbers where a catalog row is made of several rows of the file."""
-    groups = []
-    for index in range(parquet.metadata.num_row_groups):
-        group = parquet.metadata.row_group(index)
-        chunks = [group.column(position) for position in range(group.num_columns)]
-        mapped = [chunk for chunk in chunks if belongs_to(chunk.path_in_schema, [*columns, MORE])]
-        groups.append(FileSegment(group.num_rows, sum(chunk.total_uncompressed_size for chunk in mapped)))
+    row_counts, byte_counts = _segments(parquet.metadata, [*columns, MORE])
     if last_number(parquet) == parquet.metadata.num_rows - 1:
-        return groups
+        return row_counts, byte_counts
     numbers = row_numbers(parquet)
-    mean_bytes = sum(group.num_bytes for group in groups) // len(numbers)
-    lengths = array("Q", bytes(8 * (int(numbers[-1]) + 1)))
-    for number in numbers.tolist():
-        lengths[number] = mean_bytes
-    return LineSegments(lengths, set(range(len(lengths))) - set(numbers.tolist()))
+    counts = np.zeros(int(numbers[-1]) + 1, np.uint8)
+    counts[numbers] = 1
+    sizes = counts * np.uint64(sum(byte_counts) // len(numbers))
+    return array("B", counts.tobytes()), array("Q", sizes.tobytes())
 
 
 def open_parquet(file: Any, name: str) -> pq.ParquetFile:
@@ -268,24 +271,23 @@ def open_parquet(file: Any, name: str) -> pq.ParquetFile:
 def _scan_jsonl(name: str, filesystem: Any, path: str, config: InputConfig, num_sampled: int) -> SourceFile:
     size, etag = size_and_etag(filesystem, path)
     content = hashlib.sha256()
-    lengths: array[int] = array("Q")
-    blank: set[int] = set()
+    counts, lengths = array("B"), array("Q")
     first = FirstLines(name, config, num_sampled)
     with filesystem.open(path, "rb", block_size=_CHUNK_BYTES) as file:
         for number, line in enumerate(file):
             content.update(line)
             lengths.append(len(line))
-            if not line.strip():
-                blank.add(number)
-            elif number < _PARSED_LINES:
+            counts.append(bool(line.strip()))
+            if not counts[-1]:
+                continue
+            if number < _PARSED_LINES:
                 first.add(number, line)
             elif first.missing:
                 first.look_for_missing(line)
     first.check()
-    segments = LineSegments(lengths, blank)
     fingerprint = etag or content.hexdigest()[:32]
     sampled = (first.checked.num_rows, first.checked.dead, first.checked.ids)
-    return SourceFile(name, "jsonl", size, fingerprint, segments, *sampled)
+    return SourceFile(name, "jsonl", size, fingerprint, counts, lengths, *sampled)
 
 
 def footer_hash(file: Any, size: int) -> str:
@@ -319,32 +321,3 @@ def changed(uri: str, what: str = "it is another file than the run was planned b
         f"{uri} has changed during the run: {what}. Put it back as it was, or extract the new one into another output "
         "folder"
     )
-
-
-@dataclass(frozen=True, slots=True)
-class FileSegment:
-    """A run of rows that are best read together: a Parquet row group, or one JSONL line.
-
-    Attributes:
-        num_rows: number of rows; 0 for a blank JSONL line, which keeps its number but is not a row.
-        num_bytes: uncompressed size of the mapped columns.
-    """
-
-    num_rows: int
-    num_bytes: int
-
-
-class LineSegments(Sequence[FileSegment]):
-    """Lines of a JSONL file as segments, stored in 8 bytes a line because a catalog can have very many."""
-
-    def __init__(self, lengths: array[int], blank: set[int]) -> None:
-        self._lengths = lengths
-        self._blank = blank
-
-    def __len__(self) -> int:
-        return len(self._lengths)
-
-    def __getitem__(self, index: Any) -> Any:
-        if isinstance(index, slice):
-            return [self[position] for position in range(*index.indices(len(self)))]
-        return FileSegment(num_rows=int(index not in self._blank), num_bytes=self._lengths[index])

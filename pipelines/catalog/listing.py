@@ -9,7 +9,7 @@ import unicodedata
 from collections import defaultdict, deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from fsspec.implementations.local import LocalFileSystem
 from fsspec.utils import glob_translate
@@ -19,6 +19,7 @@ from pipelines.catalog.table_formats import TablesAround, refuse_tables
 from pipelines.errors import UsageError
 from pipelines.store.folders import open_filesystem
 
+UNSEEN = FileKind("not looked at")
 _BRACES = ". Braces are no pattern here: give a list of paths"
 _DANGLING = FileKind("link to nothing", way_out="mend the link, or remove it", is_refused=True)
 
@@ -33,7 +34,7 @@ class ListedPlace:
         path: path in its file system.
         how: named itself, matched by a glob, or found in a folder.
         size: size in bytes; None if unknown.
-        kind: kind, where it is known without reading the file.
+        kind: kind; `UNSEEN` until the file is read.
         is_linked: whether it was reached by a symbolic link.
         first: for a folder that was already listed, its name then.
     """
@@ -44,7 +45,7 @@ class ListedPlace:
     path: str
     how: Literal["named", "glob", "folder"]
     size: int | None = None
-    kind: FileKind | None = None
+    kind: FileKind = UNSEEN
     is_linked: bool = False
     first: str = ""
 
@@ -76,7 +77,7 @@ def list_places(argument: int, path: str, anonymous: bool, around: TablesAround)
         else:
             for file in _paths(named):
                 around.add_file(filesystem, file)
-            places = [replace(named, size=info.get("size"), kind=None if info["type"] == "file" else SPECIAL)]
+            places = [replace(named, size=info.get("size"), kind=UNSEEN if info["type"] == "file" else SPECIAL)]
     except (OSError, ValueError) as error:
         raise UsageError(f"input.path: cannot list {path}: {error}") from error
     # A glob may match a folder and what is in it.
@@ -131,7 +132,7 @@ def _in_folder(
     for path in _paths(folder):
         around.add_home(folder.filesystem, path)
     for place in places:
-        if place.is_linked and place.kind is None and not place.first:
+        if place.is_linked and place.kind is UNSEEN and not place.first:
             around.add_file(folder.filesystem, os.path.realpath(place.path))
     return places
 
@@ -185,7 +186,7 @@ def _listed(folder: ListedPlace, listing: Mapping[str, Mapping[str, Any]]) -> It
         # On S3, an empty object whose name ends in a slash, or the folder's own, stands for a folder.
         if inner and not inner.endswith("/"):
             visible = _until_hidden(inner)
-            kind = None if visible is None else HIDDEN
+            kind = UNSEEN if visible is None else HIDDEN
             inner = inner if visible is None else visible
             name = _inside(folder.name, inner.removeprefix("/"))
             yield replace(folder, name=name, path=path, size=info.get("size"), kind=kind)
@@ -324,13 +325,6 @@ _SHOWN = 3
 _KEPT_NAMES = 20
 
 
-class LeftOutFile(NamedTuple):
-    """A file or folder (name with a trailing slash) that is not read."""
-
-    name: str
-    kind: FileKind
-
-
 @dataclass(frozen=True, slots=True)
 class LeftOutFiles:
     """All files that are not read.
@@ -340,7 +334,7 @@ class LeftOutFiles:
         doubled: further names of files and folders that are read once, each with the first name.
     """
 
-    files: Sequence[LeftOutFile] = ()
+    files: Sequence[ListedPlace] = ()
     doubled: Sequence[tuple[str, str]] = ()
 
     def __str__(self) -> str:

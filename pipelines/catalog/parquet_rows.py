@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import logging
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -13,14 +14,25 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipelines.catalog.cells import EXACT_DOUBLES, CellError, described, not_utf8
-from pipelines.catalog.paths import find_column, is_list, is_one_of, is_uuid, parquet_columns, type_at, value_type
-from pipelines.catalog.rows import RowRefusal
+from pipelines.catalog.paths import (
+    belongs_to,
+    find_column,
+    is_list,
+    is_one_of,
+    is_uuid,
+    parquet_columns,
+    type_at,
+    value_type,
+)
+from pipelines.catalog.rows import RowRefusal, SourceRow
 from pipelines.config.catalog_input import InputConfig
+from pipelines.config.importing.imported import told_apart
 from pipelines.errors import UsageError
 
 logger = logging.getLogger(__name__)
 
 _PAGES = 2**20
+_BATCH_ROWS = 4096
 _DAY = 24 * 60 * 60 * 10**9
 _Change = Callable[[Any], Any]
 
@@ -33,25 +45,54 @@ def open_rows(file: Any, *, whole_groups: bool = True) -> pq.ParquetFile:
     )
 
 
-def first_rows(file: Any, num_rows: int, columns: Sequence[str]) -> Iterator[dict[str, Any] | RowRefusal]:
-    """Yield the file's first rows; for rows in damaged data, the reason instead. Little more of the file is read."""
-    parquet = open_rows(file, whole_groups=False)
-    number = 0
+def read_parquet(
+    file: Any,
+    start: int,
+    stop: int,
+    columns: Sequence[str] | None,
+    on_read: Callable[[int], None] = lambda num_bytes: None,
+    wanted: Sequence[int] | None = None,
+    *,
+    whole_groups: bool = True,
+) -> Iterator[SourceRow]:
+    """Yield rows [start, stop); for rows in damaged data, the reason instead. As `staged_rows.read_staged`.
+
+    Args:
+        whole_groups: whether most of each row group is needed; else little more than the rows is read.
+    """
+    parquet = open_rows(file, whole_groups=whole_groups)
+    names = parquet_columns(columns, parquet.schema_arrow) if columns is not None else None
+    end = 0
     for group in range(parquet.num_row_groups):
-        stop = min(number + parquet.metadata.row_group(group).num_rows, num_rows)
+        stored = parquet.metadata.row_group(group)
+        number, end = end, end + stored.num_rows
+        if (
+            number >= stop
+            or end <= start
+            or not (wanted is None or bisect_left(wanted, number) < bisect_left(wanted, end))
+        ):
+            continue
+        on_read(stored_bytes(stored, names))
         try:
-            names = parquet_columns(columns, parquet.schema_arrow)
-            for batch in parquet.iter_batches(num_rows, row_groups=[group], columns=names):
-                rows = to_rows(batch.slice(0, stop - number), columns)
-                yield from rows
-                number += len(rows)
-                if number == stop:
-                    break
+            for batch in parquet.iter_batches(min(_BATCH_ROWS, stop - number), row_groups=[group], columns=names):
+                first, last = max(start - number, 0), min(stop - number, batch.num_rows)
+                if first < last:
+                    rows = to_rows(batch.slice(first, last - first), names)
+                    yield from (SourceRow(number + first + offset, values) for offset, values in enumerate(rows))
+                number += batch.num_rows
+                if number >= stop:
+                    return
         except Exception as error:
-            yield from [damage(error, group)] * (stop - number)
-            number = stop
-        if number == num_rows:
-            return
+            # Damaged data stays damaged: what could not be read is lost for this run, and accounted for.
+            refusal = damage(error, group)
+            yield from (SourceRow(unread, None, refusal) for unread in range(max(number, start), min(end, stop)))
+
+
+def stored_bytes(group: Any, columns: Sequence[str] | None, size: str = "total_compressed_size") -> int:
+    """Return the stored size of a row group's columns, in bytes. `size`: the one of Arrow's sizes that is meant."""
+    # A nested column is stored as several, each with the whole path as its name.
+    chunks = (group.column(index) for index in range(group.num_columns))
+    return sum(getattr(each, size) for each in chunks if columns is None or belongs_to(each.path_in_schema, columns))
 
 
 def damage(error: Exception, group: int) -> RowRefusal:
@@ -73,7 +114,7 @@ def to_rows(batch: pa.RecordBatch, columns: Sequence[str] | None) -> list[dict[s
     cells = [read_cells(column) for column in batch.columns]
     counts = Counter(names)
     if columns is None:
-        names = list(_told_apart(names))
+        names = told_apart([(name, "") for name in names])
     for index, name in enumerate(names):
         if columns is not None and counts[name] > 1:
             cells[index] = [CellError("doubled_column", "it stands twice in the file; rename one of the two")] * len(
@@ -110,17 +151,6 @@ def _read_cell(column: pa.Array, index: int, change: _Change | None) -> Any:
         return CellError("unreadable", "a date or time that cannot be told: years are 1 to 9999, days have 24 hours")
     except Exception as error:
         return CellError("unreadable", f"it cannot be read: {described(error)}")
-
-
-def _told_apart(names: Sequence[str]) -> Iterator[str]:
-    seen: set[str] = set()
-    for name in names:
-        number, own = 1, name
-        while own in seen or (number > 1 and own in names):
-            number += 1
-            own = f"{name} ({number})"
-        seen.add(own)
-        yield own
 
 
 def _readable(kind: pa.DataType) -> pa.DataType:

@@ -2,41 +2,20 @@
 
 from __future__ import annotations
 
-import itertools
-import logging
-from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from pipelines.catalog.input_files import changed
-from pipelines.catalog.parquet_rows import damage, open_rows, to_rows
-from pipelines.catalog.paths import belongs_to, parquet_columns
-from pipelines.catalog.rows import RowRefusal, row_json
+from pipelines.catalog.parquet_rows import read_parquet
+from pipelines.catalog.rows import RowRefusal, SourceRow, row_json
 from pipelines.catalog.sharding import RowRange
 from pipelines.catalog.staged_rows import read_staged
 from pipelines.catalog.staging import STAGED
 from pipelines.catalog.text_files import parse_line
 from pipelines.errors import RunError
 from pipelines.store.folders import open_filesystem
-
-logger = logging.getLogger(__name__)
-
-_BATCH_ROWS = 4096
-
-
-class SourceRow(NamedTuple):
-    """A row as read. `values` is None, and `problem` set, if it could not be read. An unreadable cell is a `CellError`.
-
-    In JSONL, `raw` is the line. In a staged file, it is the text of a row that could not be read.
-    """
-
-    number: int
-    values: dict[str, Any] | None
-    problem: RowRefusal | None = None
-    raw: bytes | None = None
 
 
 def read_piece(
@@ -89,11 +68,7 @@ def original_rows(
         if row.raw is not None:
             found[row.number] = row.raw.decode("utf-8", errors="replace").strip()
         elif row.values is not None:
-            try:
-                found[row.number] = row_json(row.values)
-            except Exception:
-                # The reason of the dead letter is worth more than its text.
-                logger.exception("a row could not be written as JSON")
+            found[row.number] = row_json(row.values)
     return found
 
 
@@ -109,76 +84,13 @@ def _rows(
     """Yield the rows of `piece`; at least those `wanted` (ascending numbers; None: all)."""
     # What is staged lies in a folder of the user's.
     filesystem, path = open_filesystem(uri, anonymous=anonymous and file_format != STAGED)
-    if file_format == STAGED:
-        return _read_staged(filesystem, path, piece, columns, on_read, wanted)
-    if file_format == "parquet":
-        return _read_parquet(filesystem, path, piece, columns, on_read, wanted)
     if file_format == "jsonl":
-        return _read_jsonl(filesystem, path, piece, on_read)
-    raise ValueError(f"no reader for {file_format}")
-
-
-def _read_parquet(
-    filesystem: Any,
-    path: str,
-    piece: RowRange,
-    columns: Sequence[str] | None,
-    on_read: Callable[[int], None],
-    wanted: Sequence[int] | None,
-) -> Iterator[SourceRow]:
+        yield from _read_jsonl(filesystem, path, piece, on_read)
+        return
+    read = read_staged if file_format == STAGED else read_parquet
     # Arrow asks for just the ranges it needs, merged; a read-ahead cache (50 MB on S3) would fetch what lies between.
     with filesystem.open(path, "rb", cache_type="none") as file:
-        parquet = open_rows(file)
-        names = parquet_columns(columns, parquet.schema_arrow) if columns is not None else None
-        start = 0
-        for group in range(parquet.metadata.num_row_groups):
-            stop = start + parquet.metadata.row_group(group).num_rows
-            is_needed = wanted is None or bisect_left(wanted, start) < bisect_left(wanted, stop)
-            if start < piece.stop and stop > piece.start and is_needed:
-                on_read(_stored_bytes(parquet.metadata.row_group(group), names))
-                yield from _read_row_group(parquet, group, start, stop, piece, names)
-            start = stop
-
-
-def _read_staged(
-    filesystem: Any,
-    path: str,
-    piece: RowRange,
-    columns: Sequence[str] | None,
-    on_read: Callable[[int], None],
-    wanted: Sequence[int] | None,
-) -> Iterator[SourceRow]:
-    with filesystem.open(path, "rb", cache_type="none") as file:
-        yield from itertools.starmap(SourceRow, read_staged(file, piece.start, piece.stop, columns, on_read, wanted))
-
-
-def _stored_bytes(group: Any, columns: list[str] | None) -> int:
-    """Return the stored size of a row group's columns, in bytes."""
-    chunks = [group.column(index) for index in range(group.num_columns)]
-    # A nested column is stored as several, each with the whole path as its name.
-    wanted = [chunk for chunk in chunks if columns is None or belongs_to(chunk.path_in_schema, columns)]
-    return sum(int(chunk.total_compressed_size) for chunk in wanted)
-
-
-def _read_row_group(
-    parquet: pq.ParquetFile, group: int, start: int, stop: int, piece: RowRange, columns: list[str] | None
-) -> Iterator[SourceRow]:
-    """Yield the piece's rows in one row group, which holds rows [start, stop)."""
-    number = start
-    try:
-        for batch in parquet.iter_batches(_BATCH_ROWS, row_groups=[group], columns=columns):
-            first, last = max(piece.start - number, 0), min(piece.stop - number, batch.num_rows)
-            if first < last:
-                rows = to_rows(batch.slice(first, last - first), columns)
-                yield from (SourceRow(number + first + offset, values) for offset, values in enumerate(rows))
-            number += batch.num_rows
-            if number >= piece.stop:
-                return
-    except Exception as error:
-        # Damaged data stays damaged: what could not be read is lost for this run, and accounted for.
-        refusal = damage(error, group)
-        for unread in range(max(number, piece.start), min(stop, piece.stop)):
-            yield SourceRow(unread, None, refusal)
+        yield from read(file, piece.start, piece.stop, columns, on_read, wanted)
 
 
 def _read_jsonl(filesystem: Any, path: str, piece: RowRange, on_read: Callable[[int], None]) -> Iterator[SourceRow]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from hpd_core import CategorySchema
 from pipelines.catalog.paths import find_column, is_there, last_name
-from pipelines.catalog.rows import DeadRows, RowRefusal, default_id, to_record
+from pipelines.catalog.rows import DeadRows, RowRefusal, SourceRow
 from pipelines.catalog.text_files import parse_line
 from pipelines.config.catalog_input import InputConfig
 from pipelines.errors import UsageError
@@ -39,13 +39,12 @@ class FirstRows:
         self.ids: list[str] = []
         self._name, self._config = name, config
 
-    def add(self, number: int, row: Mapping[str, Any] | RowRefusal) -> None:
+    def add(self, row: SourceRow) -> None:
         """Check a row, or count the reason why it could not be read."""
         self.num_rows += 1
-        own = default_id(self._name, number)
-        outcome = row if isinstance(row, RowRefusal) else to_record(row, own, self._config, _EVERY_CATEGORY)
+        outcome = row.record(self._name, self._config, _EVERY_CATEGORY)
         if isinstance(outcome, RowRefusal):
-            self.dead.add(outcome, self._name, number)
+            self.dead.add(outcome, self._name, row.number)
         else:
             self.ids.append(outcome.id)
 
@@ -77,8 +76,7 @@ class FirstLines:
             self._num_rows += 1
             self._see(parsed.row)
         if self._num_lines <= self._num_sampled:
-            refusal = RowRefusal("broken_line", parsed.problem or "")
-            self.checked.add(number, refusal if parsed.row is None else parsed.row)
+            self.checked.add(SourceRow(number, parsed.row, RowRefusal("broken_line", parsed.problem or "")))
 
     def look_for_missing(self, line: bytes) -> None:
         """Look for missing columns in a later line; most lines need not be parsed."""

@@ -9,14 +9,13 @@ Case and surrounding spaces are ignored. A name shared by two categories matches
 from __future__ import annotations
 
 import decimal
-import functools
 import json
 import logging
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from hpd_core import CategorySchema, Record
 from hpd_core.text.near_names import near_names
@@ -39,6 +38,24 @@ class RowRefusal:
 
     code: str
     message: str
+
+
+class SourceRow(NamedTuple):
+    """A row as read. `values` is None, and `problem` set, if it could not be read. An unreadable cell is a `CellError`.
+
+    In JSONL, `raw` is the line. In a staged file, it is the text of a row that could not be read.
+    """
+
+    number: int
+    values: dict[str, Any] | None
+    problem: RowRefusal | None = None
+    raw: bytes | None = None
+
+    def record(self, file: str, config: InputConfig, schemas: Mapping[str, CategorySchema]) -> Record | RowRefusal:
+        """Return `to_record` of the row of a file, or the reason why it could not be read."""
+        if self.values is None:
+            return self.problem or RowRefusal("unreadable", "the row could not be read")
+        return to_record(self.values, default_id(file, self.number), config, schemas)
 
 
 @dataclass(slots=True)
@@ -82,7 +99,7 @@ def _to_record(
             product_id = _id(row, config.id)
             if not product_id:
                 return RowRefusal("null_id", f"column {str(config.id)!r} is empty")
-        category = _category(row, config, schemas)
+        category = find_category(row, config, schemas)
         if not category:
             return RowRefusal("null_category", f"column {str(config.category)!r} is empty")
         if category not in schemas:
@@ -122,7 +139,7 @@ def known_category(
 ) -> str | RowRefusal:
     """Return a row's category: the schemas' name if it is theirs, else as written; or why it cannot be read."""
     try:
-        return _category(row, config, schemas)
+        return find_category(row, config, schemas)
     except _ColumnError as bad:
         return RowRefusal(bad.code, f"column {bad.column!r}: {bad.reason}")
 
@@ -131,31 +148,24 @@ def mapped_text(row: Mapping[str, Any], mapped: Mapped, config: InputConfig) -> 
     """Return a row's text for a field. Raise `CellError`."""
     if mapped.text is not None:
         return mapped.text
-    texts = []
-    for column in mapped.columns:
-        try:
-            texts.append(cell_text(value_at(row, column), config.list_separator))
-        except CellError as error:
-            raise _ColumnError(column, error) from None
+    texts = _cells(row, mapped, lambda cell: cell_text(cell, config.list_separator))
     return texts[0] if mapped.join is None else (mapped.separator or " ").join(text for text in texts if text)
 
 
 def _id(row: Mapping[str, Any], mapped: Mapped) -> str:
     """Return the id in a row; "" if one of its columns is empty."""
-    ids = []
-    for column in mapped.columns:
-        try:
-            ids.append(cell_id(value_at(row, column)))
-        except CellError as error:
-            raise _ColumnError(column, error) from None
+    ids = _cells(row, mapped, cell_id)
     return (mapped.separator or " ").join(ids) if all(ids) else ""
 
 
-def _category(row: Mapping[str, Any], config: InputConfig, schemas: Mapping[str, CategorySchema]) -> str:
-    try:
-        return find_category(row, config, schemas)
-    except CellError as error:
-        raise _ColumnError(str(config.category), error) from None
+def _cells(row: Mapping[str, Any], mapped: Mapped, read: Callable[[Any], str]) -> list[str]:
+    texts = []
+    for column in mapped.columns:
+        try:
+            texts.append(read(value_at(row, column)))
+        except CellError as error:
+            raise _ColumnError(column, error) from None
+    return texts
 
 
 class _ColumnError(CellError):
@@ -196,7 +206,7 @@ class CategoryNames:
     """Lookup of categories by name, id, alias or path."""
 
     def __init__(self, schemas: Mapping[str, CategorySchema]) -> None:
-        self._schemas = schemas
+        self.schemas = schemas
         self._others: dict[str, str | None] = {}
         self._paths: dict[Key, str | None] = {}
         for name, schema in schemas.items():
@@ -207,7 +217,7 @@ class CategoryNames:
 
     def named(self, text: str) -> str | None:
         """Return the category with this name, id or alias; None if there is none."""
-        return text if text in self._schemas else self._others.get(text)
+        return text if text in self.schemas else self._others.get(text)
 
     def on_path(self, parts: list[str]) -> str | None:
         """Return the category named by a stretch of a path, tried leaf first and longest first; else None."""
@@ -232,34 +242,28 @@ def _folded(parts: list[str]) -> Key:
     return tuple(" ".join(part.split()).casefold() for part in parts if part.strip())
 
 
-@dataclass(frozen=True, slots=True)
-class _Same:
-    """Schemas compared by identity: comparing thousands of them would take longer than reading the row."""
-
-    schemas: Mapping[str, CategorySchema]
-
-    def __hash__(self) -> int:
-        return id(self.schemas)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Same) and other.schemas is self.schemas
+_last: CategoryNames | None = None
 
 
-@functools.lru_cache(maxsize=4)
-def _names(same: _Same) -> CategoryNames:
-    return CategoryNames(same.schemas)
+def _names(schemas: Mapping[str, CategorySchema]) -> CategoryNames:
+    global _last
+    if (found := _last) is None or found.schemas is not schemas:
+        found = _last = CategoryNames(schemas)
+    return found
 
 
 def find_category(row: Mapping[str, Any], config: InputConfig, schemas: Mapping[str, CategorySchema]) -> str:
     """Return the category of a row: one of the schemas', else the text in the row; "" if empty. Raise `CellError`."""
     mapped = config.category
+    try:
+        said = list(_paths(row, mapped)) if mapped.is_path else [stated_category(row, config)]
+    except CellError as error:
+        raise _ColumnError(str(mapped), error) from None
+    text = said[0] if said else ""
     if mapped.is_path:
-        names = _names(_Same(schemas))
-        said = list(_paths(row, mapped))
-        found = (_on_path(path, mapped, names) for path in said)
-        return next((each for each in found if each is not None), said[0] if said else "")
-    text = stated_category(row, config)
-    return text if not text or text in schemas else _names(_Same(schemas)).named(text) or text
+        found = (_on_path(path, mapped, _names(schemas)) for path in said)
+        return next((each for each in found if each is not None), text)
+    return text if not text or text in schemas else _names(schemas).named(text) or text
 
 
 def stated_category(row: Mapping[str, Any], config: InputConfig) -> str:

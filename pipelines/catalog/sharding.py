@@ -123,30 +123,25 @@ class _Run:
     def piece(self) -> RowRange:
         return RowRange(self.file, self.start, self.stop, self.num_rows, self.byte_start, self.byte_stop)
 
-    def head(self, num_rows: int) -> _Run:
+    def cut(self, first: int, num_rows: int) -> _Run:
+        """Return some of its rows; all of them as they are."""
         if num_rows == self.num_rows:
             return self
-        share = self.num_bytes * num_rows // self.num_rows
-        return _Run(self.file, self.start, self.start + num_rows, num_rows, share, 0, 0)
-
-    def tail(self, num_rows: int) -> _Run:
-        if not num_rows:
-            return self
-        share = self.num_bytes - self.num_bytes * num_rows // self.num_rows
-        return _Run(self.file, self.start + num_rows, self.stop, self.num_rows - num_rows, share, 0, 0)
+        start, ends = self.start + first, (first, first + num_rows)
+        before, until = (self.num_bytes * end // self.num_rows for end in ends)
+        return _Run(self.file, start, start + num_rows, num_rows, until - before, 0, 0)
 
 
 def _runs(files: Sequence[SourceFile]) -> Iterator[_Run]:
     for index, file in enumerate(files):
         row = offset = 0
-        for segment in file.segments:
-            if not file.is_in_lines:
-                yield _Run(index, row, row + segment.num_rows, segment.num_rows, segment.num_bytes, 0, 0)
-                row += segment.num_rows
+        for num_rows, num_bytes in zip(file.row_counts, file.byte_counts, strict=True):
+            start, begin = row, offset
+            if file.is_in_lines:
+                row, offset = row + 1, offset + num_bytes
             else:
-                end = offset + segment.num_bytes
-                yield _Run(index, row, row + 1, segment.num_rows, segment.num_bytes, offset, end)
-                row, offset = row + 1, end
+                row += num_rows
+            yield _Run(index, start, row, num_rows, num_bytes, begin, offset)
 
 
 def _selected(runs: Iterator[_Run], files: Sequence[SourceFile], only: Mapping[str, Sequence[int]]) -> Iterator[_Run]:
@@ -161,11 +156,11 @@ def _selected(runs: Iterator[_Run], files: Sequence[SourceFile], only: Mapping[s
             continue
         for _, neighbours in itertools.groupby(enumerate(rows), lambda pair: pair[1] - pair[0]):
             numbers = [row for _, row in neighbours]
-            yield run.tail(numbers[0] - run.start).head(len(numbers))
+            yield run.cut(numbers[0] - run.start, len(numbers))
 
 
 def _dealt(runs: Iterator[_Run], num_shards: int, row_tokens: int) -> list[Shard]:
-    rows = [row for run in runs for row in (run.tail(place).head(1) for place in range(run.num_rows))]
+    rows = [row for run in runs for row in (run.cut(place, 1) for place in range(run.num_rows))]
     parts = [rows[first::num_shards] for first in range(min(num_shards, len(rows)))]
     return [
         Shard(index, tuple(row.piece for row in part), len(part), sum(row.tokens(row_tokens) for row in part))
@@ -183,7 +178,7 @@ def _spread(runs: Iterator[_Run], limit: int, total: int) -> Iterator[_Run]:
         else:
             # The n-th is the first row by which n + 1 are due.
             places = (-(-(number + 1) * total // limit) - 1 - seen for number in wanted)
-            yield from (run.tail(place).head(1) for place in places)
+            yield from (run.cut(place, 1) for place in places)
         seen += run.num_rows
 
 
@@ -193,7 +188,7 @@ def _limited(runs: Iterator[_Run], limit: int | None) -> Iterator[_Run]:
         if left is None or run.num_rows <= left:
             yield run
         elif left > 0:
-            yield run.head(left)
+            yield run.cut(0, left)
         if left is not None:
             left = max(0, left - run.num_rows)
             if left == 0:
@@ -227,8 +222,8 @@ class _Cutter:
             take = self._num_fitting(run, row_tokens)
             nearly_full = self._tokens >= self._budget * (1 - ALIGNMENT_SLACK)
             if take and not nearly_full:
-                self._take(run.head(take), row_tokens)
-                run = run.tail(take)
+                self._take(run.cut(0, take), row_tokens)
+                run = run.cut(take, run.num_rows - take)
             self.close()
         self._take(run, row_tokens)
 

@@ -18,9 +18,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipelines.catalog.cells import JsonNumber
-from pipelines.catalog.parquet_rows import open_rows, to_rows
+from pipelines.catalog.parquet_rows import open_rows, stored_bytes, to_rows
 from pipelines.catalog.paths import find_column
-from pipelines.catalog.rows import RowRefusal
+from pipelines.catalog.rows import RowRefusal, SourceRow
 from pipelines.catalog.text_files import parse_line
 
 ROW, PROBLEM, TEXT, MORE = "_hpd_row", "_hpd_problem", "_hpd_text", "_hpd_more"
@@ -39,38 +39,27 @@ class RowWriter:
     def __init__(self, path: Path, names: Sequence[str]) -> None:
         """Create the file. `names`: column names, in order."""
         self.num_rows = self.num_refused = 0
-        self._names = list(names)
+        self._nothing = [None] * len(names)
         self._more: dict[str, None] = {}
         self._paths: dict[str, None] = {}
-        fields = [pa.field(name, pa.string()) for name in names]
-        hidden = [pa.field(name, kind) for name, kind in _TYPES.items()]
-        self._schema = pa.schema([*fields, *hidden])
+        self._schema = pa.schema([*((name, pa.string()) for name in names), *_TYPES.items()])
         self._file = pq.ParquetWriter(
             path, self._schema, compression="zstd", use_dictionary=False, write_statistics=[ROW], store_schema=True
         )
         self._begin_group()
 
     def _begin_group(self) -> None:
-        self._numbers: list[int] = []
-        self._rows: list[Sequence[str | None]] = []
-        self._lines: list[str] = []
-        self._hidden: list[tuple[str | None, str | None, str | None]] = []
+        self._rows: list[Sequence[str | int | None]] = []
         self._num_chars = 0
 
     def add(self, number: int, cells: Sequence[str | None], more: Mapping[str, Any] | None = None) -> None:
         """Add a row."""
         rest = json.dumps(more, ensure_ascii=False) if more else None
-        self._append(number, cells, None, None, rest, sum(len(cell) for cell in cells if cell) + len(rest or ""))
-        for name, value in (more or {}).items():
-            self._more[name] = None
-            self._see(name, value)
+        self._append([*cells, number, None, None, rest], more or {})
 
     def add_line(self, number: int, text: str, row: Mapping[str, Any]) -> None:
         """Add a row that is a JSON line, `text`, with its parsed values."""
-        self._append(number, (), None, None, text, len(text))
-        for name, value in row.items():
-            self._more[name] = None
-            self._see(name, value)
+        self._append([number, None, None, text], row)
 
     def _see(self, path: str, value: Any) -> None:
         if len(self._paths) >= _MAX_PATHS:
@@ -86,30 +75,21 @@ class RowWriter:
     def refuse(self, number: int, code: str, message: str, text: str) -> None:
         """Add a refused row."""
         self.num_refused += 1
-        nothing = [None] * len(self._names)
-        self._append(number, nothing, json.dumps([code, message]), text, None, len(text))
+        self._append([*self._nothing, number, json.dumps([code, message]), text, None])
 
-    def _append(
-        self,
-        number: int,
-        cells: Sequence[str | None],
-        problem: str | None,
-        text: str | None,
-        more: str | None,
-        size: int,
-    ) -> None:
+    def _append(self, row: Sequence[str | int | None], more: Mapping[str, Any] = {}) -> None:
         self.num_rows += 1
-        self._numbers.append(number)
-        self._rows.append(cells)
-        self._hidden.append((problem, text, more))
-        self._num_chars += size
+        self._rows.append(row)
+        self._num_chars += sum(len(cell) for cell in row if isinstance(cell, str))
         if len(self._rows) >= _GROUP_ROWS or self._num_chars >= _GROUP_CHARS:
             self._write_group()
+        for name, value in more.items():
+            self._more[name] = None
+            self._see(name, value)
 
     def _write_group(self) -> None:
-        columns = [pa.array(column, pa.string()) for column in zip(*self._rows, strict=True)]
-        columns.append(pa.array(self._numbers, pa.int64()))
-        columns += [pa.array(column, pa.string()) for column in zip(*self._hidden, strict=True)]
+        cells = zip(zip(*self._rows, strict=True), self._schema.types, strict=True)
+        columns = [pa.array(column, kind) for column, kind in cells]
         self._file.write_table(pa.Table.from_arrays(columns, schema=self._schema))
         self._begin_group()
 
@@ -137,22 +117,14 @@ def staged_names(parquet: pq.ParquetFile) -> list[str]:
 
 def row_numbers(parquet: pq.ParquetFile) -> np.ndarray[Any, np.dtype[np.int64]]:
     """Return the numbers of all rows, ascending, int64."""
-    return np.concatenate(
-        [
-            parquet.read_row_group(group, columns=[ROW]).column(0).to_numpy()
-            for group in range(parquet.metadata.num_row_groups)
-        ]
-        or [np.zeros(0, np.int64)]
-    )
+    numbers: np.ndarray[Any, np.dtype[np.int64]] = parquet.read(columns=[ROW]).column(0).to_numpy()
+    return numbers
 
 
 def last_number(parquet: pq.ParquetFile) -> int:
     """Return the number of the last row, -1 if there is none."""
     groups = parquet.metadata.num_row_groups
     return _range(parquet.metadata.row_group(groups - 1))[1] if groups else -1
-
-
-StagedRow = tuple[int, dict[str, Any] | None, RowRefusal | None, bytes | None]
 
 
 def read_staged(
@@ -162,8 +134,8 @@ def read_staged(
     columns: Sequence[str] | None,
     on_read: Callable[[int], None] = lambda num_bytes: None,
     wanted: Sequence[int] | None = None,
-) -> Iterator[StagedRow]:
-    """Yield the rows with numbers in [start, stop): number, values, or the refusal and the row's text instead.
+) -> Iterator[SourceRow]:
+    """Yield the rows with numbers in [start, stop).
 
     Args:
         columns: columns to read; None for all.
@@ -174,7 +146,9 @@ def read_staged(
     facts = staged_facts(parquet)
     more, is_lines = facts["more"], facts["format"] == "packed jsonl"
     wanted_names = (
-        {*names, *more} if columns is None else {name for path in columns for name in _names(path, names, more)}
+        {*names, *more}
+        if columns is None
+        else {found[0] for path in columns if (found := find_column(path, {*names, *more}))}
     )
     needed = [name for name in dict.fromkeys(names) if name in wanted_names]
     has_more = is_lines or not wanted_names.isdisjoint(more)
@@ -189,21 +163,14 @@ def read_staged(
             return
         if wanted is not None and bisect_left(wanted, first) == bisect_left(wanted, last + 1):
             continue
-        chunks = [stored.column(index) for index in range(stored.num_columns)]
-        on_read(sum(int(chunk.total_compressed_size) for chunk in chunks if chunk.path_in_schema in read))
+        on_read(stored_bytes(stored, read))
         for batch in parquet.iter_batches(_BATCH_ROWS, row_groups=[group], columns=read):
             yield from _rows(batch, start, stop, columns, None if is_lines else wanted_names)
 
 
-def _names(path: str, names: Sequence[str], more: Sequence[str]) -> Iterator[str]:
-    found = find_column(path, {*names, *more})
-    if found is not None:
-        yield found[0]
-
-
 def _rows(
     batch: pa.RecordBatch, start: int, stop: int, columns: Sequence[str] | None, wanted: Collection[str] | None
-) -> Iterator[StagedRow]:
+) -> Iterator[SourceRow]:
     """Yield the batch's rows. `wanted`: names to read from the JSON; None: the JSON is a whole line."""
     numbers = batch.column(batch.schema.get_field_index(ROW)).to_numpy()
     first, last = np.searchsorted(numbers, [start, stop])
@@ -216,14 +183,14 @@ def _rows(
         numbers[first:last].tolist(), rows, problems, texts, more, strict=True
     ):
         if problem is not None:
-            yield number, None, RowRefusal(*json.loads(problem)), (text or "").encode()
+            yield SourceRow(number, None, RowRefusal(*json.loads(problem)), (text or "").encode())
         elif wanted is None:
-            yield number, parse_line((rest or "").encode()).row, None, None
+            yield SourceRow(number, parse_line((rest or "").encode()).row)
         elif rest is not None:
             beside = json.loads(rest, parse_int=JsonNumber, parse_float=JsonNumber)
-            yield number, values | {name: value for name, value in beside.items() if name in wanted}, None, None
+            yield SourceRow(number, values | {name: value for name, value in beside.items() if name in wanted})
         else:
-            yield number, values, None, None
+            yield SourceRow(number, values)
 
 
 def _range(group: Any) -> tuple[int, int]:

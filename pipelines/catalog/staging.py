@@ -18,7 +18,7 @@ from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol, cast
+from typing import Any, Protocol, cast
 
 import pyarrow.parquet as pq
 
@@ -30,7 +30,7 @@ from pipelines.catalog.file_kinds import FileFormat
 from pipelines.catalog.staged_rows import RowWriter, staged_facts
 from pipelines.catalog.text_files import open_unpacked, parse_line
 from pipelines.catalog.workbooks import Workbook
-from pipelines.config.catalog_input import ReadOptions
+from pipelines.config.catalog_input import InputConfig
 from pipelines.errors import UsageError
 from pipelines.store.folders import Folder, open_filesystem, size_and_etag
 from pipelines.store.ledger import INPUT_FOLDER
@@ -45,10 +45,9 @@ _HALF_WRITTEN_SECONDS = 24 * 3600
 
 
 class StagedSource(Protocol):
-    """A file whose beginning was inspected."""
+    """A file whose beginning was inspected. `how`: all that decides which rows come out, apart from the file itself."""
 
-    def how(self) -> dict[str, Any]:
-        """Return all settings that decide which rows come out, apart from the file itself."""
+    how: dict[str, Any]
 
     def write(self, target: Path) -> None:
         """Write all rows into a Parquet file of `staged_rows`."""
@@ -117,13 +116,13 @@ def rows_at(name: str, file_format: str, staged: str | None) -> tuple[str, str]:
     return (name, file_format) if staged is None else (staged_path(staged), STAGED)
 
 
-def stage(name: str, file_format: FileFormat, reading: ReadOptions) -> StagedFile:
+def stage(name: str, file_format: FileFormat, config: InputConfig) -> StagedFile:
     """Stage the file's rows, unless they are cached. Raise `UsageError` if it cannot be read."""
-    filesystem, path = open_filesystem(name, anonymous=reading.anonymous)
+    filesystem, path = open_filesystem(name, anonymous=config.anonymous)
     before = _stamp(filesystem, path)
     size, fingerprint = measure(filesystem, path)
-    source = _look_into(name, filesystem, path, file_format, reading)
-    how = {"version": _VERSION, "content": [fingerprint, size], "read": source.how()}
+    source = _look_into(name, filesystem, path, file_format, config)
+    how = {"version": _VERSION, "content": [fingerprint, size], "read": source.how}
     target = _folder() / f"{content_hash(how)}.parquet"
     if not target.exists():
         _make_room(target.parent)
@@ -139,14 +138,14 @@ def stage(name: str, file_format: FileFormat, reading: ReadOptions) -> StagedFil
     return StagedFile(target.name, str(facts["format"]), size, fingerprint, facts)
 
 
-def _look_into(name: str, filesystem: Any, path: str, file_format: FileFormat, reading: ReadOptions) -> StagedSource:
+def _look_into(name: str, filesystem: Any, path: str, file_format: FileFormat, config: InputConfig) -> StagedSource:
     if file_format == "packed jsonl":
         return PackedLines(name, filesystem, path)
     if file_format == "xml":
         return FeedFile(name, filesystem, path)
     if file_format == "excel":
-        return Workbook(name, filesystem, path, reading.sheet)
-    return CsvFile(name, filesystem, path, reading)
+        return Workbook(name, filesystem, path, config.sheet)
+    return CsvFile(name, filesystem, path, config)
 
 
 def _make_room(folder: Path) -> None:
@@ -177,11 +176,8 @@ def _stamp(filesystem: Any, path: str) -> list[Any]:
 
 def hash_content(filesystem: Any, path: str) -> str:
     """Return a hash of a file's bytes, which is its fingerprint on a local disk."""
-    content = hashlib.sha256()
     with filesystem.open(path, "rb", block_size=_CHUNK) as file:
-        while data := file.read(_CHUNK):
-            content.update(data)
-    return content.hexdigest()[:32]
+        return hashlib.file_digest(file, "sha256").hexdigest()[:32]
 
 
 @contextmanager
@@ -228,7 +224,6 @@ def fetch_rows(output: Folder, name: str) -> bool:
     return True
 
 
-_READ_AT_ONCE = 2**20
 _LOOKED_AT = 1000
 """Number of first lines, at least one of which must be an object."""
 
@@ -238,29 +233,28 @@ class PackedLines:
 
     def __init__(self, name: str, filesystem: Any, path: str) -> None:
         self._name, self._filesystem, self._path = name, filesystem, path
-
-    def how(self) -> dict[str, Any]:
-        """Return all settings that decide which rows come out, apart from the file itself."""
-        return {"format": "packed jsonl"}
+        self.how = {"format": "packed jsonl"}
 
     def write(self, target: Path) -> None:
         """Write all rows to `target`. Raise `UsageError` if it is damaged, or none of its first lines is an object."""
         writer, first_problem = RowWriter(target, ()), ""
         with open_unpacked(self._filesystem, self._path, self._name) as file:
-            for number, line in enumerate(_lines(file)):
+            for number, line in enumerate(file):
                 if not line.strip():
                     continue
                 parsed = parse_line(line)
                 if parsed.row is not None:
-                    writer.add_line(number, line.decode(), parsed.row)
+                    writer.add_line(number, line.decode().removesuffix("\n"), parsed.row)
                 else:
                     problem = parsed.problem or ""
                     first_problem = first_problem or f"line {number + 1}: {problem}"
-                    writer.refuse(number, "broken_line", problem, line.decode(errors="backslashreplace"))
+                    writer.refuse(
+                        number, "broken_line", problem, line.decode(errors="backslashreplace").removesuffix("\n")
+                    )
                 if writer.num_rows == _LOOKED_AT:
                     self._check(writer, first_problem)
         self._check(writer, first_problem)
-        writer.close(self.how())
+        writer.close(self.how)
 
     def _check(self, writer: RowWriter, problem: str) -> None:
         if writer.num_rows and writer.num_rows == writer.num_refused:
@@ -268,17 +262,3 @@ class PackedLines:
                 f"{self._name} is not JSON Lines: of {writer.num_rows:,} lines looked at none is a JSON object; "
                 f"{problem}"
             )
-
-
-def _lines(file: BinaryIO) -> Iterator[bytes]:
-    """Yield the file's lines without their ends; Arrow's streams do not iterate over lines."""
-    parts: list[bytes] = []
-    while data := bytes(file.read(_READ_AT_ONCE)):
-        first, *rest = data.split(b"\n")
-        parts.append(first)
-        if rest:
-            yield b"".join(parts)
-            *whole, last = rest
-            yield from whole
-            parts = [last]
-    yield b"".join(parts)

@@ -15,7 +15,6 @@ import functools
 import gzip
 import io
 import json
-import logging
 import lzma
 import re
 import zlib
@@ -27,7 +26,7 @@ from typing import Any, BinaryIO, cast
 
 import pyarrow as pa
 
-from pipelines.catalog.cells import CellError, JsonNumber, described, kind_of, not_utf8
+from pipelines.catalog.cells import CellError, JsonNumber, kind_of, not_utf8
 from pipelines.catalog.file_kinds import text_encoding
 from pipelines.errors import UsageError
 
@@ -43,9 +42,14 @@ _PACKED = (
     (b"\x1f\x8b", lambda file: gzip.GzipFile(fileobj=file)),
     (b"BZh", bz2.BZ2File),
     (b"\xfd7zXZ\0", lzma.LZMAFile),
-    (b"\x28\xb5\x2f\xfd", lambda file: pa.CompressedInputStream(pa.PythonFile(file, mode="r"), "zstd")),
-    (b"\x04\x22\x4d\x18", lambda file: pa.CompressedInputStream(pa.PythonFile(file, mode="r"), "lz4")),
+    (b"\x28\xb5\x2f\xfd", lambda file: _by_arrow(file, "zstd")),
+    (b"\x04\x22\x4d\x18", lambda file: _by_arrow(file, "lz4")),
 )
+
+
+def _by_arrow(file: Any, codec: str) -> BinaryIO:
+    # Arrow's own stream does not iterate over lines.
+    return io.BufferedReader(pa.CompressedInputStream(pa.PythonFile(file, mode="r"), codec), _CHUNK)
 
 
 @contextmanager
@@ -123,8 +127,6 @@ def split_lines(chunks: Iterator[str]) -> Iterator[str]:
     yield from io.StringIO(rest, newline="")
 
 
-logger = logging.getLogger(__name__)
-
 _BYTE_ORDER_MARK = "\ufeff"
 
 
@@ -149,12 +151,6 @@ def parse_line(line: bytes) -> ParsedLine:
         return ParsedLine(None, f"not JSON: {problem}")
     except RecursionError:
         return ParsedLine(None, "not readable: nested too deeply")
-    except MemoryError:
-        raise  # of the process, not of the line
-    except Exception as error:
-        # Nobody knows of such a line. It is no reason for the others not to be read.
-        logger.exception("a line could not be parsed")
-        return ParsedLine(None, f"not readable: {described(error)}")
     if not isinstance(row, dict):
         return ParsedLine(None, f"a JSON object is needed, not {kind_of(row)}")
     return ParsedLine(row)

@@ -26,6 +26,7 @@ from xml.etree.ElementTree import Element, ParseError
 from defusedxml import DefusedXmlException
 from defusedxml.ElementTree import iterparse
 from python_calamine import CalamineError, CalamineWorkbook
+from xlsxwriter.utility import xl_cell_to_rowcol  # type: ignore[import-untyped]
 
 from pipelines.catalog.cells import EXACT_DOUBLES, cell_text
 from pipelines.catalog.feeds import local_name
@@ -64,6 +65,7 @@ class Workbook:
             if self._sheet not in self._book.sheet_names:
                 there = ", ".join(map(repr, self._book.sheet_names))
                 raise UsageError(f"{name} has no sheet {self._sheet!r} (input.sheet); there are {there}")
+            self.how = {"format": "excel", "sheet": self._sheet}
         except CalamineError as error:
             raise UsageError(
                 f"{name} is no readable workbook: {error}. If it has a password, save it without; else save it again"
@@ -74,10 +76,6 @@ class Workbook:
         if len(filled) > 1:
             raise SheetsError(self._name, filled)
         return (filled or self._book.sheet_names)[0]
-
-    def how(self) -> dict[str, Any]:
-        """Return all settings that decide which rows come out, apart from the file itself."""
-        return {"format": "excel", "sheet": self._sheet}
 
     def write(self, target: Path) -> None:
         """Write all rows of the sheet to `target`. Raise `UsageError` if it cannot be read."""
@@ -97,7 +95,7 @@ class Workbook:
                 texts.update(name for name, cell in zip(names, row, strict=True) if isinstance(cell, str) and cell)
             dated = {name: count for name, count in dates.items() if name in texts}
             unstored = num_without_result(self._data, self._sheet)
-            writer.close({**self.how(), "above": above, "dated": dated, "unstored": unstored})
+            writer.close({**self.how, "above": above, "dated": dated, "unstored": unstored})
         except (CalamineError, ParseError, DefusedXmlException) as error:
             raise UsageError(f"{self._name}, sheet {self._sheet!r}, is not readable: {error}") from error
 
@@ -172,7 +170,6 @@ def _text(cell: Any) -> str:
 _PLACE = re.compile(r"\[[^\]]*\]")  # a country or a colour
 _LITERAL = re.compile(r'\\(.)|"([^"]*)"')
 _ZEROS = re.compile(r"0+(?:[-/ ]+0+)*")
-_LETTERS = re.compile("[A-Z]+")
 _FORMULA = re.compile(rb"<c [^>]*\bt=\"e\"|(?:</f>|<f[^>]*/>)(?P<result><v ?/>|</c>|<v></v>|<v>0</v>|<v>)")
 _LONGEST = 64  # bytes from the end of a formula to its result
 
@@ -275,16 +272,7 @@ def _padded_cells(parts: zipfile.ZipFile, part: str, formats: Mapping[str, str])
             row = int(element.get("r", row + 2)) - 1
             column = -1
             for cell in element:
-                column = _column(cell.get("r", "")) if cell.get("r") else column + 1
+                column = xl_cell_to_rowcol(cell.get("r"))[1] if cell.get("r") else column + 1
                 if form := formats.get(cell.get("s", "")):
                     yield row, column, form
             above[-1].clear()  # rows that were read are let go of
-
-
-def _column(place: str) -> int:
-    """Return the column, from 0, of a cell reference such as AB12."""
-    found = _LETTERS.match(place)
-    number = 0
-    for letter in found[0] if found else "":
-        number = number * 26 + ord(letter) - ord("A") + 1
-    return number - 1

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import codecs
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -116,13 +115,6 @@ class InputConfig(Section):
         return value
 
     @property
-    def reading(self) -> ReadOptions:
-        """Options for reading its files."""
-        return ReadOptions(
-            self.format, self.encoding, self.delimiter, self.quote, self.escape, self.sheet, self.anonymous
-        )
-
-    @property
     def texts(self) -> dict[str, Mapped]:
         """Texts that the model reads, in its order: name -> source."""
         return ({} if self.language is None else {LANGUAGE: self.language}) | self.fields
@@ -139,27 +131,6 @@ class InputConfig(Section):
     def columns(self) -> tuple[str, ...]:
         """Columns that are read, or paths into columns, once each."""
         return tuple(dict.fromkeys(column for _, column in self.mapped))
-
-
-@dataclass(frozen=True, slots=True)
-class ReadOptions:
-    """Known properties of the files; None: detected.
-
-    Attributes:
-        format: "csv" reads a Shopify export row by row, "auto" one product at a time.
-        encoding: encoding of text that is not UTF-8 and has no byte order mark.
-        delimiter, quote, escape: dialect of CSV.
-        sheet: sheet of a workbook.
-        anonymous: whether to read s3:// without credentials.
-    """
-
-    format: InputFormat = "auto"
-    encoding: str | None = None
-    delimiter: str | None = None
-    quote: str | None = None
-    escape: str | None = None
-    sheet: str | None = None
-    anonymous: bool = False
 
 
 def encoding_name(given: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from graphlib import CycleError, TopologicalSorter
 from typing import Any, TypeAlias
 
@@ -66,14 +66,14 @@ class _Categories:
                 self._spots[cycle[0]].at("extends").error(f"extends itself: {' extends '.join(map(repr, cycle))}")
             ) from error
         own = {name: self._own(name) for name in order}
-        lines: dict[str, tuple[str, ...]] = {}
+        lines: dict[str, type] = {}
         entries: dict[str, _Own] = {}
         for name in order:
             lines[name] = self._line(name, parents[name], lines)
             # In the order of the parents, but each as the nearest category has it.
             found = {each: entry for parent in parents[name] for each, entry in entries[parent].items()}
-            for category in reversed(lines[name]):
-                found |= own[category]
+            for line in reversed(lines[name].__mro__[:-1]):
+                found |= own[vars(line)["category"]]
             entries[name] = found
         return {name: self._category(name, self._leaves(name, entries[name])) for name in self._entries}
 
@@ -107,10 +107,12 @@ class _Categories:
                 raise spot.unknown_name("category", parent, self._entries, NearNames(self._entries).hint(parent))
         return parents
 
-    def _line(self, name: str, parents: tuple[str, ...], lines: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
-        """Return the category and all categories that it extends, nearest first. Raises `UsageError` if ambiguous."""
-        line = nearest_first([*(lines[parent] for parent in parents), parents])
-        if line is None:
+    def _line(self, name: str, parents: tuple[str, ...], lines: Mapping[str, type]) -> type:
+        """Return a class whose bases are those of the parents: Python orders the categories that it extends, nearest
+        first. Raises `UsageError` if ambiguous."""
+        try:
+            return type("_Line", tuple(map(lines.__getitem__, parents)), {"category": name})
+        except TypeError as error:
             raise (
                 self._spots[name]
                 .at("extends")
@@ -119,8 +121,7 @@ class _Categories:
                     "of them is extended by another, or they extend the same categories in another order; list the "
                     "nearer one first"
                 )
-            )
-        return (name, *line)
+            ) from error
 
     def _category(self, name: str, attributes: tuple[Attribute, ...]) -> CategorySchema:
         entry, spot = self._entries[name], self._spots[name]
@@ -145,23 +146,3 @@ class _Categories:
                 raise here.error(f"attribute {entry.name!r} is listed twice")
             found[entry.name] = entry, here
         return found
-
-
-def nearest_first(lines: Sequence[Sequence[str]]) -> tuple[str, ...] | None:
-    """Merge `lines` into one order that keeps each (C3, as Python's method resolution order); None if impossible.
-
-    Among the possible next names, take that of the first line.
-    """
-    rest = [list(reversed(line)) for line in lines if line]
-    order: list[str] = []
-    while rest:
-        waiting = {name for line in rest for name in line[:-1]}
-        chosen = next((line[-1] for line in rest if line[-1] not in waiting), None)
-        if chosen is None:
-            return None
-        order.append(chosen)
-        for line in rest:
-            if line[-1] == chosen:
-                line.pop()
-        rest = [line for line in rest if line]
-    return tuple(order)

@@ -9,6 +9,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import yaml
+
 from hpd_core.types import is_encodable
 from pipelines.config.yaml_files import YamlPlaces, is_json
 from pipelines.errors import UsageError
@@ -100,8 +102,8 @@ class Spot:
         return self.error(f"there is no {what} {name!r}; {near or f'known are: {shown}' if names else 'there is none'}")
 
     def _not_text(self, value: Any, is_key: bool) -> str:
-        written = self.places.written_key(*self.path) if is_key else self.places.written(*self.path)
-        shown = reprlib.repr(value) if written is None else written or "an empty place"
+        node = self.places.find(self.path)[0 if is_key else 1]
+        shown = node.value or "an empty place" if isinstance(node, yaml.ScalarNode) else reprlib.repr(value)
         if is_json(self.file):
             is_number = isinstance(value, int | float) and not isinstance(value, bool)
             return f"{shown} is {'a number' if is_number else kind_of(value)}, not a text"

@@ -198,19 +198,11 @@ class YamlPlaces:
 
     def line(self, *path: str | int) -> str:
         """Return the position as ", line 7", to follow the file's name; "" if it is unknown."""
-        key, value = self._find(path)
+        key, value = self.find(path)
         node = key or value
         return f", line {node.start_mark.line + 1}" if node is not None else ""
 
-    def written(self, *path: str | int) -> str | None:
-        """Return the scalar there as written; None if there is none."""
-        return _scalar(self._find(path)[1])
-
-    def written_key(self, *path: str | int) -> str | None:
-        """Return the key of the entry there as written; None if there is none."""
-        return _scalar(self._find(path)[0])
-
-    def _find(self, path: Sequence[str | int]) -> tuple[yaml.Node | None, yaml.Node | None]:
+    def find(self, path: Sequence[str | int]) -> tuple[yaml.Node | None, yaml.Node | None]:
         """Return key and value there; the key of a list item is None."""
         key: yaml.Node | None = None
         node = self._root
@@ -233,10 +225,6 @@ class YamlPlaces:
         except yaml.YAMLError:
             # JSON that is indented with tabs is no YAML.
             return None
-
-
-def _scalar(node: yaml.Node | None) -> str | None:
-    return node.value if isinstance(node, yaml.ScalarNode) else None
 
 
 _BREAK = re.compile("[\n\r\x85\u2028\u2029]")
@@ -283,23 +271,12 @@ def comment_text(text: str) -> str:
     return " ".join(_NOT_IN_YAML.sub("\ufffd", text).split())
 
 
-_MAX_KEY = 1000
 _MAX_SHOWN = 60
-
-
-def scalar(value: Any) -> str:
-    """Encode the value on one line, quoted if YAML would parse it otherwise, also in a list or as a key."""
-    # A line break or a control character must not end the line: escaped, in double quotes.
-    style = '"' if isinstance(value, str) and not value.isprintable() else None
-    text: str = yaml.safe_dump(
-        [value], default_flow_style=True, default_style=style, allow_unicode=style is None, width=math.inf
-    )
-    return text.strip()[1:-1]
 
 
 def is_key(text: str) -> bool:
     """Return whether YAML accepts it as a key, which may have at most 1,024 characters when written."""
-    return bool(text) and is_encodable(text) and len(scalar(text)) <= _MAX_KEY
+    return bool(text) and is_encodable(text) and len(dump_flow(text)) <= _MAX_PLAIN_KEY
 
 
 def shown(text: str) -> str:

@@ -24,9 +24,10 @@ def printable(text: str) -> str:
     return text.translate(_STEERING)
 
 
-def data_console() -> Console:
+def data_console(*, soft_wrap: bool = False) -> Console:
     """Return a console for product text: brackets are not markup. Without a terminal, the width is 160, not 80."""
-    return Console(markup=False, highlight=False, emoji=False, width=None if sys.stdout.isatty() else 160)
+    width = None if sys.stdout.isatty() else 160
+    return Console(markup=False, highlight=False, emoji=False, width=width, soft_wrap=soft_wrap)
 
 
 class _FoldedTable(TableElement):

@@ -76,7 +76,7 @@ class DelimitedOriginal:
         """Open the file. Raises `UsageError` if it cannot be read."""
         filesystem, path = open_filesystem(name, anonymous=config.anonymous)
         try:
-            file = CsvFile(name, filesystem, path, config.reading)
+            file = CsvFile(name, filesystem, path, config)
         except OSError as error:
             raise UsageError(
                 f"cannot read {name}: {error.strerror or error}; --original names the one that the run read, if it was "

@@ -22,8 +22,8 @@ from hpd_core.text.near_names import near_names, quoted
 from hpd_core.text.template import render_attribute
 from pipelines.catalog.input_files import SourceFile, scan_sources
 from pipelines.catalog.listing import LeftOutFiles
-from pipelines.catalog.readers import SourceRow, read_piece
-from pipelines.catalog.rows import DeadRows, RowRefusal, find_category, known_category, to_record
+from pipelines.catalog.readers import read_piece
+from pipelines.catalog.rows import DeadRows, RowRefusal, SourceRow, find_category, known_category, to_record
 from pipelines.catalog.sharding import RowRange
 from pipelines.config.catalog_input import InputConfig
 from pipelines.config.extraction import JobConfig

@@ -17,8 +17,8 @@ from hpd_core.types import content_hash
 from pipelines.catalog.cells import CellError, described
 from pipelines.catalog.html_text import MarkedUpRecord, shown_record
 from pipelines.catalog.input_files import check_unchanged
-from pipelines.catalog.readers import SourceRow, original_rows, read_piece
-from pipelines.catalog.rows import RowRefusal, default_id, mapped_text, row_category, row_id, to_record
+from pipelines.catalog.readers import original_rows, read_piece
+from pipelines.catalog.rows import RowRefusal, SourceRow, mapped_text, row_category, row_id
 from pipelines.catalog.sharding import RowRange, Shard
 from pipelines.config.catalog_input import InputConfig
 from pipelines.console.progress import about
@@ -134,16 +134,15 @@ def input_hash(record: Record) -> str:
 
 def _take(row: SourceRow, file: int, job: JobContext) -> PreparedRecord | DeadRow:
     config = job.config.input
-    if row.values is None:
-        return _refuse(file, row.number, row.problem or RowRefusal("unreadable", "the row could not be read"))
-    record = to_record(row.values, default_id(job.files[file].name, row.number), config, job.schemas)
-    if isinstance(record, Record):
-        schema = job.schemas[record.category]
-        copied = copied_items(row.values, record, config, schema) if config.copied else {}
-        if job.config.engine.chooses_numbers:
-            record = dataclasses.replace(record, numbers=stated_numbers(record, schema))
-        return PreparedRecord(file, row.number, record, input_hash(record), copied=copied)
-    return _refuse(file, row.number, record, row_id(row.values, config), row_category(row.values, config))
+    record = row.record(job.files[file].name, config, job.schemas)
+    if isinstance(record, RowRefusal):
+        known = () if row.values is None else (row_id(row.values, config), row_category(row.values, config))
+        return _refuse(file, row.number, record, *known)
+    schema = job.schemas[record.category]
+    copied = copied_items(row.values or {}, record, config, schema) if config.copied else {}
+    if job.config.engine.chooses_numbers:
+        record = dataclasses.replace(record, numbers=stated_numbers(record, schema))
+    return PreparedRecord(file, row.number, record, input_hash(record), copied=copied)
 
 
 def _refuse(

@@ -154,7 +154,7 @@ def _read_rows(
     if file.staged is not None:
         uri, file_format, pieces = staged_path(file.staged), STAGED, [RowRange(0, 0, sys.maxsize, file.num_rows)]
         if not os.path.exists(uri):  # read it, and stage it again
-            staged = stage(file.name, staged_format(file.format), config.reading)
+            staged = stage(file.name, staged_format(file.format), config)
             if (staged.size, staged.fingerprint) != file.content:
                 return  # it has changed
             uri = staged.path

@@ -15,8 +15,8 @@ from rich.console import Console
 
 from hpd_core import CategorySchema, Record
 from pipelines.catalog.input_files import SourceFile, scan_sources
-from pipelines.catalog.readers import SourceRow, read_piece
-from pipelines.catalog.rows import RowRefusal, default_id, row_category, row_id, to_record
+from pipelines.catalog.readers import read_piece
+from pipelines.catalog.rows import RowRefusal, SourceRow, row_category, row_id
 from pipelines.catalog.sharding import plan_shards
 from pipelines.config.extraction import LATER_INPUT_KEYS
 from pipelines.config.labelling import LabelConfig, OpenAITeacherConfig
@@ -202,10 +202,10 @@ class _Job:
             if key in self._totals.labelled or (reason is not None and reason not in again):
                 self.num_accounted += 1
                 continue
+            record = row.record(file.name, columns, schemas)
             if row.values is None:
-                yield _Todo(key, row.problem or RowRefusal("unreadable", "the row could not be read"))
+                yield _Todo(key, record)
                 continue
-            record: Record | RowRefusal = to_record(row.values, default_id(file.name, row.number), columns, schemas)
             if isinstance(record, Record):
                 holder = self._totals.holders.setdefault(record.id, key)
                 if holder != key:

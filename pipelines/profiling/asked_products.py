@@ -5,23 +5,20 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from typing import Any
 
 from hpd_core import Record
 from hpd_core.types import is_encodable
-from pipelines.catalog.cells import category_text, field_text
+from pipelines.catalog.cells import field_text
 from pipelines.catalog.html_text import shown_record
 from pipelines.catalog.input_files import scan_sources
 from pipelines.catalog.paths import value_at
-from pipelines.catalog.readers import read_piece
 from pipelines.catalog.rows import row_category
-from pipelines.catalog.sharding import RowRange
 from pipelines.config.catalog_input import HtmlMode, InputConfig
-from pipelines.config.loading import PATH_SEPARATOR, parse_config
+from pipelines.config.loading import PATH_SEPARATOR, Mapped, parse_config
 from pipelines.config.yaml_files import load_yaml
 from pipelines.errors import UsageError
-from pipelines.profiling.catalog_look import Look, LookedSource, look_into
+from pipelines.profiling.catalog_look import Look, first_rows, look_into, source_of
 from pipelines.profiling.guesses import Guesses, guess
 from pipelines.profiling.key_values import cell_pairs, text_pairs
 
@@ -53,15 +50,15 @@ class ProductSample:
     notes: Sequence[str] = ()
 
 
-def read_sample(source: LookedSource) -> ProductSample:
+def read_sample(source: InputConfig) -> ProductSample:
     """Sample the products of a catalog, given directly or by a job's configuration (a YAML file).
 
     Raises:
         UsageError: it cannot be read, holds labelled products, or has no text.
     """
-    path = source.path
+    (path,) = source.path
     if path.lower().endswith(_CONFIG_ENDINGS):
-        if source != LookedSource(path):
+        if source != source_of(path):
             raise UsageError(f"{path} is a configuration: how its catalog is read is said in its section 'input'")
         config = _input_of(path)
         # What is the same for every product tells none from another.
@@ -75,34 +72,27 @@ def read_sample(source: LookedSource) -> ProductSample:
             f"hpd schema import {path} --from gold makes a schema of them"
         )
     guesses = guess(look.columns)
-    columns = [field.column for field in guesses.fields]
-    columns += [column.name for column in look.columns if "nested" in column.kinds]
+    columns = _texts(look, guesses)
     if not columns:
         raise UsageError(f"{path}: no column looks like a text; write a configuration (hpd init) and name it here")
     category = guesses.category.column if guesses.category else None
     notes = [f"read as texts: {', '.join(columns)}; as category: {category or 'none, all are of one'}"]
-    return ProductSample(sampled_products(look, guesses), [*_notes(look), *notes])
+    left_out = [f"left out {look.left_out}"] if look.left_out.files else []
+    return ProductSample(sampled_products(look, guesses), [*left_out, *look.told(), *notes])
 
 
 def sampled_products(look: Look, guesses: Guesses) -> dict[str, list[ProposalProduct]]:
     """Return the sampled rows by guessed category, the largest first. Raises `UsageError` if none has a text."""
-    category = guesses.category.column if guesses.category else None
-    columns = [field.column for field in guesses.fields]
-    columns += [column.name for column in look.columns if "nested" in column.kinds]
-    mapped = {column: (column,) for column in columns}
-    named = (WHOLE_CATALOG if category is None else category_text(value_at(row, category)) for row in look.sample)
-    rows = ((name, _cells(row, mapped)) for name, row in zip(named, look.sample, strict=True))
-    return _by_category(rows, look.source.path, "auto")
+    category = Mapped(column=guesses.category.column) if guesses.category else Mapped(text=WHOLE_CATALOG)
+    config = look.source.model_copy(update={"category": category})
+    mapped = {column: (column,) for column in _texts(look, guesses)}
+    rows = ((row_category(row, config), _cells(row, mapped)) for row in look.sample)
+    return _by_category(rows, config.path[0], "auto")
 
 
-def _notes(look: Look) -> Iterator[str]:
-    """Yield notes on guesses about the files, and on files and columns that are not read."""
-    if look.left_out.files:
-        yield f"left out {look.left_out}"
-    yield from look.left_out.warnings()
-    yield from look.notes
-    for column, file in look.doubled.items():
-        yield f"column {column!r} stands twice in {file}: rename one of the two to have it read"
+def _texts(look: Look, guesses: Guesses) -> list[str]:
+    nested = [column.name for column in look.columns if "nested" in column.kinds]
+    return [*(field.column for field in guesses.fields), *nested]
 
 
 def _is_labelled(row: Mapping[str, Any]) -> bool:
@@ -131,10 +121,8 @@ def _rows(config: InputConfig) -> Iterator[Mapping[str, Any]]:
     """Yield the first rows of each of the catalog's files, the same number from each."""
     files = scan_sources(config).files
     share = -(-_MAX_ROWS // max(1, len(files)))
-    for number, file in enumerate(files):
-        piece = RowRange(number, 0, file.stop, file.num_rows, 0, file.size)
-        rows = read_piece(*file.rows, piece, config.columns, anonymous=config.anonymous)
-        yield from (row.values for row in islice(rows, share) if row.values is not None)
+    for file in files:
+        yield from first_rows(file, config.columns, config, share)
 
 
 def _category(row: Mapping[str, Any], config: InputConfig) -> str | None:

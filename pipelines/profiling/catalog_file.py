@@ -10,15 +10,14 @@ from pathlib import PurePosixPath
 
 from rich.console import Console
 
-from pipelines.catalog.file_kinds import STAGED_FORMATS
 from pipelines.catalog.row_checks import WRITE_FOLDERS_IN, folder_keys
-from pipelines.config.catalog_input import shipped_file
+from pipelines.config.catalog_input import InputConfig, shipped_file
 from pipelines.config.importing.imported import schema_text
-from pipelines.config.yaml_files import comment_text, is_key, listed, scalar, shown
+from pipelines.config.yaml_files import comment_text, dump_flow, is_key, listed, shown
 from pipelines.console.terminal import SafeTable
 from pipelines.errors import UsageError
 from pipelines.profiling.asked_products import ProposalProduct, sampled_products
-from pipelines.profiling.catalog_look import Look, LookedSource, found_forms, look_into
+from pipelines.profiling.catalog_look import Look, found_forms, look_into
 from pipelines.profiling.guesses import Guess, Guesses, copies, guess
 from pipelines.profiling.proposals import MAX_CATEGORIES, propose
 from pipelines.store.folders import Folder
@@ -55,7 +54,7 @@ class ColumnPlaces:
 def catalog_yaml(look: Look, guesses: Guesses, places: ColumnPlaces, copied: Mapping[str, str]) -> str:
     """Return the text of the file. `copied`: attribute -> column that may have its value."""
     lines = [
-        f"# A job over {shown(look.source.path)}: {len(look.files):,} file(s), {look.num_rows:,} rows. Written by "
+        f"# A job over {shown(look.source.path[0])}: {len(look.files):,} file(s), {look.num_rows:,} rows. Written by "
         f"`hpd init` after a look at {len(look.sample):,} of them.",
         "# Every column is a guess: read why, correct it. Every key: docs/reference.",
         "#",
@@ -64,10 +63,10 @@ def catalog_yaml(look: Look, guesses: Guesses, places: ColumnPlaces, copied: Map
         "",
         "model: smollm2                 # a hub id, a local folder with safetensors, or an embedded model",
         "# Trained for this task on other catalogs: a start. `hpd label` and `hpd finetune` make one for yours.",
-        f"adapter: {scalar(places.adapter)}",
+        f"adapter: {dump_flow(places.adapter)}",
         "",
         "input:",
-        f"  path: [{scalar(look.source.path)}]",
+        f"  path: [{dump_flow(look.source.path[0])}]",
         *_format_lines(look),
         *(["  anonymous: true              # a public bucket is read without credentials"] * look.source.anonymous),
         *_id_lines(guesses.id),
@@ -76,8 +75,8 @@ def catalog_yaml(look: Look, guesses: Guesses, places: ColumnPlaces, copied: Map
         *_field_lines(look, guesses),
         *_copied_lines(copied),
         "",
-        f"schemas: {scalar(places.schemas)}    # which attributes each category has: edit it next",
-        f"output: {scalar(places.output)}    # one folder per run",
+        f"schemas: {dump_flow(places.schemas)}    # which attributes each category has: edit it next",
+        f"output: {dump_flow(places.output)}    # one folder per run",
         _REST.rstrip("\n"),
     ]
     return "\n".join(lines) + "\n"
@@ -90,10 +89,10 @@ def _id_lines(guess: Guess | None) -> Iterator[str]:
         return
     yield f"  # {shown(guess.column)}: {guess.reason}. Without a column, '<file stem>:<row>' is the id.{_others(guess)}"
     if guess.within is None:
-        yield f"  id: {scalar(guess.column)}"
+        yield f"  id: {dump_flow(guess.column)}"
         return
     yield f"  # The same id stands in several rows, each with another {shown(guess.within)}."
-    yield f"  id: {{join: [{scalar(guess.column)}, {scalar(guess.within)}]}}"
+    yield f"  id: {{join: [{dump_flow(guess.column)}, {dump_flow(guess.within)}]}}"
 
 
 def _category_lines(look: Look, guess: Guess | None) -> Iterator[str]:
@@ -105,31 +104,29 @@ def _category_lines(look: Look, guess: Guess | None) -> Iterator[str]:
         return
     yield f"  # {shown(guess.column)}: {guess.reason}.{_others(guess)}"
     if guess.separator is None:
-        yield f"  category: {scalar(guess.column)}"
+        yield f"  category: {dump_flow(guess.column)}"
         return
     yield "  # Its values are paths: the longest part that is a category of the schemas counts, the last names first;"
     yield "  # level: 1, 2, ... or -1, -2, ... takes one part alone."
-    yield f"  category: {{column: {scalar(guess.column)}, separator: {scalar(guess.separator)}}}"
+    yield f"  category: {{column: {dump_flow(guess.column)}, separator: {dump_flow(guess.separator)}}}"
 
 
 def _format_lines(look: Look) -> Iterator[str]:
-    source, staged = look.source, look.staged
-    formats = {file.format for file in staged} | {
-        file.format for file in look.files if file.format not in STAGED_FORMATS
-    }
+    source, staged = look.source, [file for file in look.files if file.staged is not None]
+    formats = {file.format for file in look.files}
     file_format = formats.pop() if source.format == "auto" and len(formats) == 1 and staged else source.format
     file_format = "jsonl" if file_format == "packed jsonl" else file_format
     yield f"  format: {file_format}                 # auto: by each file's content"
     yield from (f"  # Note: {comment_text(note)}" for note in look.notes)
     if source.encoding is not None:
-        yield f"  encoding: {scalar(source.encoding)}"
+        yield f"  encoding: {dump_flow(source.encoding)}"
     if source.sheet is not None:
-        yield f"  sheet: {scalar(source.sheet)}"
+        yield f"  sheet: {dump_flow(source.sheet)}"
     delimiters = {file.facts["delimiter"] for file in staged if "delimiter" in file.facts}
     forms = found_forms(look)
     found = f"    # found: {next(iter(forms))}" if len(forms) == 1 else ""
     if len(delimiters) == 1:
-        yield f"  delimiter: {scalar(delimiters.pop())}{found}"
+        yield f"  delimiter: {dump_flow(delimiters.pop())}{found}"
     if len(forms) > 1:
         yield "  # The files differ, and each is read as it was found:"
         yield from (f"  #   {comment_text(form)}: {listed(names, _MAX_OTHERS)}" for form, names in forms.items())
@@ -138,7 +135,7 @@ def _format_lines(look: Look) -> Iterator[str]:
 def _language_lines(guess: Guess | None) -> Iterator[str]:
     if guess is not None:
         yield f"  # {shown(guess.column)}: {guess.reason}. Read by the model in front of the fields."
-        yield f"  language: {scalar(guess.column)}"
+        yield f"  language: {dump_flow(guess.column)}"
 
 
 def _field_lines(look: Look, guesses: Guesses) -> Iterator[str]:
@@ -157,12 +154,12 @@ def _field_lines(look: Look, guesses: Guesses) -> Iterator[str]:
         if not is_key(field.column):
             yield f"    # too long a name for a key: {shown(field.column)}"
             continue
-        yield f"    {scalar(field.name or field.column)}: {scalar(field.column)}    # {field.reason}"
+        yield f"    {dump_flow(field.name or field.column)}: {dump_flow(field.column)}    # {field.reason}"
 
 
 def _copied_lines(copied: Mapping[str, str]) -> Iterator[str]:
     if copied:
-        pairs = ", ".join(f"{scalar(attribute)}: {scalar(column)}" for attribute, column in copied.items())
+        pairs = ", ".join(f"{dump_flow(attribute)}: {dump_flow(column)}" for attribute, column in copied.items())
         yield "  # Take these columns' values as they are; the model is asked where they are empty:"
         yield f"  # copied: {{{pairs}}}"
 
@@ -177,18 +174,8 @@ _MAX_COLUMNS = 40
 _MAX_CATEGORIES = 8
 
 
-@dataclass(frozen=True, slots=True)
-class Start:
-    """Findings in a catalog, and the places of the two files."""
-
-    look: Look
-    guesses: Guesses
-    categories: Counter[str]
-    places: ColumnPlaces
-
-
-def start_job(source: LookedSource, folder: Folder) -> Start:
-    """Profile the catalog and write `catalog.yaml` and `schemas.yaml`.
+def start_job(console: Console, source: InputConfig, folder: Folder) -> None:
+    """Profile the catalog, write `catalog.yaml` and `schemas.yaml`, and tell what was found.
 
     Raises `UsageError` if the catalog cannot be read, or, before anything is written, if one of the files exists.
     """
@@ -208,7 +195,7 @@ def start_job(source: LookedSource, folder: Folder) -> Start:
     places = ColumnPlaces(
         config=_place(folder, CONFIG_NAME),
         schemas=_place(folder, SCHEMAS_NAME),
-        output=f"runs/{_stem(source.path)}/first",  # a catalog's runs lie together, for --base
+        output=f"runs/{_stem(source.path[0])}/first",  # a catalog's runs lie together, for --base
         adapter=shipped_file("adapters/smollm2-generalist"),
     )
     attributes = dict.fromkeys(["Brand", *(attribute.name for attribute in proposed.attributes.values())])
@@ -220,12 +207,13 @@ def start_job(source: LookedSource, folder: Folder) -> Start:
     for name, text in texts.items():
         if not folder.create(name, text.encode()):
             _refuse_existing(folder, name)
-    return Start(look, guesses, counts, places)
+    _print_start(console, look, guesses, counts, places)
 
 
-def print_start(console: Console, start: Start) -> None:
+def _print_start(
+    console: Console, look: Look, guesses: Guesses, categories: Counter[str], places: ColumnPlaces
+) -> None:
     """Print the columns, the categories, what is left to fill in, and the next commands."""
-    look, guesses, places = start.look, start.guesses, start.places
     table = SafeTable(title=f"{len(look.files):,} file(s), {look.num_rows:,} rows", title_justify="left")
     for name in ("column", "type", "filled", "different", "characters", "taken for"):
         table.add_column(name, justify="right" if name in ("filled", "different", "characters") else "left")
@@ -239,7 +227,7 @@ def print_start(console: Console, start: Start) -> None:
     console.print(table)
     if len(look.columns) > _MAX_COLUMNS:
         console.print(f"and {len(look.columns) - _MAX_COLUMNS:,} columns more")
-    for line in _lines(start):
+    for line in _lines(look, guesses, categories, places):
         console.print(line, soft_wrap=True)
     console.print(f"Written: {places.config}, {places.schemas}. Read and correct them, then", soft_wrap=True)
     command = f"  hpd extract --config {shlex.quote(places.config)}"
@@ -248,29 +236,24 @@ def print_start(console: Console, start: Start) -> None:
     console.print(f"{command} --limit 20 --show 8 --set {tried}", soft_wrap=True)
 
 
-def _lines(start: Start) -> Iterator[str]:
-    guesses, places = start.guesses, start.places
-    if start.look.left_out.files:
-        yield f"left out {start.look.left_out}"
-    yield from (f"Note: {warning}" for warning in start.look.left_out.warnings())
-    yield from (f"Note: {note}" for note in start.look.notes)
-    if len(forms := found_forms(start.look)) > 1:
+def _lines(look: Look, guesses: Guesses, categories: Counter[str], places: ColumnPlaces) -> Iterator[str]:
+    if look.left_out.files:
+        yield f"left out {look.left_out}"
+    yield from (f"Note: {note}" for note in look.told())
+    if len(forms := found_forms(look)) > 1:
         shown_forms = "; ".join(f"{form}: {listed(names, _MAX_CATEGORIES)}" for form, names in forms.items())
         yield f"Note: the files differ, and each is read as it was found: {shown_forms}"
-    if partial := [column.name for column in start.look.columns if not column.is_everywhere]:
+    if partial := [column.name for column in look.columns if not column.is_everywhere]:
         yield f"Note: not in every file, so not proposed: {listed(partial, _MAX_CATEGORIES)}"
-    names = {column.name for column in start.look.columns}
-    source = start.look.source.path
-    keys = dict.fromkeys(key for file in start.look.files for key in folder_keys(file.name.removeprefix(source)))
+    names = {column.name for column in look.columns}
+    source = look.source.path[0]
+    keys = dict.fromkeys(key for file in look.files for key in folder_keys(file.name.removeprefix(source)))
     if only := [key for key in keys if key not in names]:
         yield f"Note: in no file, only in the names of folders: {listed(only, _MAX_COLUMNS)}; {WRITE_FOLDERS_IN}"
-    for column, file in start.look.doubled.items():
-        yield f"Note: column {shown(column)} stands twice in {file}: rename one of the two to have it read"
-    categories = start.categories
     if categories:
         named = listed((f"{shown(name)} {count:,}" for name, count in categories.most_common()), _MAX_CATEGORIES)
-        num_sampled = len(start.look.sample)
-        first = f" in the {num_sampled:,} rows looked at" if start.look.num_rows > num_sampled else ""
+        num_sampled = len(look.sample)
+        first = f" in the {num_sampled:,} rows looked at" if look.num_rows > num_sampled else ""
         yield f"{len(categories):,} categories{first}: {named}"
     if len(categories) > MAX_CATEGORIES:
         rest = sum(count for _, count in categories.most_common()[MAX_CATEGORIES:])

@@ -1,4 +1,4 @@
-"""Profiles of a catalog's columns: types, empty cells, different values, lengths, examples."""
+"""Profiles of a catalog's columns: types, empty cells, different values, lengths."""
 
 from __future__ import annotations
 
@@ -20,7 +20,6 @@ from pipelines.catalog.cells import JsonNumber, field_text
 from pipelines.catalog.paths import is_list, value_type
 
 _MAX_DIFFERENT = 50_000  # values that are counted; a column with more of them is considered unique
-_MAX_EXAMPLES = 3
 
 
 @dataclass(slots=True)
@@ -47,7 +46,6 @@ class ProfiledColumn:
     num_links: int = 0
     num_spaced: int = 0
     different: set[str] = field(default_factory=set)
-    examples: list[str] = field(default_factory=list)
     is_everywhere: bool = True
 
     @property
@@ -96,8 +94,6 @@ class ProfiledColumn:
         self.num_spaced += " " in text.strip()
         if len(self.different) < _MAX_DIFFERENT:
             self.different.add(text)
-        if len(self.examples) < _MAX_EXAMPLES and text not in self.examples:
-            self.examples.append(text)
 
 
 def look_at(rows: Iterable[Mapping[str, Any]], types: Mapping[str, pa.DataType]) -> list[ProfiledColumn]:

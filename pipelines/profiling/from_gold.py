@@ -10,16 +10,16 @@ from __future__ import annotations
 import html
 import re
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from itertools import combinations
 
 from hpd_core import Attribute, CategorySchema, Member, Unit
 from hpd_core.plain_data import Place, dotted
 from hpd_core.text import absence
-from hpd_core.text.near_names import fold_name, fold_spelling
+from hpd_core.text.near_names import fold_spelling
 from hpd_core.types import AttributeType
-from pipelines.config.importing.imported import Imported, SourceCategory, listed
+from pipelines.config.importing.imported import Imported, SourceCategory, called_alike, listed
 from pipelines.normalising.units import is_known, same_kind, wanted_unit
 from pipelines.quality.gold import GoldProduct, GoldValue
 
@@ -92,28 +92,9 @@ def imported_gold(products: Sequence[GoldProduct], *, plain: bool = False, exclu
         for (_, name), others in shared_text(products).items():
             sharing[name] |= others
         library = dict(zip(library, exclusive_attributes(library.values(), sharing), strict=True))
-    return Imported(
-        f"{len(products):,} labelled products", library, categories, list(_alike(schemas.values())), comments=comments
-    )
-
-
-def _alike(schemas: Iterable[CategorySchema]) -> Iterator[str]:
-    """Yield a note on attributes of one category whose names differ only in capitals and spaces."""
-    found = [
-        f"{' and '.join(map(repr, names))} in {schema.category!r}"
-        for schema in schemas
-        for names in _groups(schema)
-        if len(names) > 1
-    ]
-    if found:
-        yield f"called alike in the gold, and probably one attribute: {listed(found)}"
-
-
-def _groups(schema: CategorySchema) -> Iterable[list[str]]:
-    groups: dict[str, list[str]] = defaultdict(list)
-    for attribute in schema.attributes:
-        groups[fold_name(attribute.name)].append(attribute.name)
-    return groups.values()
+    alike = [text for each in schemas.values() for text in called_alike(each.category, each.attributes, "in")]
+    notes = [f"called alike in the gold, and probably one attribute: {listed(alike)}"] if alike else []
+    return Imported(f"{len(products):,} labelled products", library, categories, notes, comments=comments)
 
 
 def _values(products: Iterable[GoldProduct]) -> tuple[dict[str, Counter[str]], dict[str, dict[str, set[str]]]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import replace
 from itertools import chain
 
 from hpd_core import Attribute, Unit
@@ -21,18 +21,6 @@ MAX_CATEGORIES = 50
 """Most categories if the user names none, since nobody would edit a longer schema file."""
 
 _MAX_ATTRIBUTES = 24
-
-
-@dataclass(slots=True)
-class _Proposal:
-    """Proposed attribute of one category, with the values seen."""
-
-    name: str
-    kind: GuessedType
-    num_products: int
-    values: Counter[str] = field(default_factory=Counter)
-    description: str | None = None
-    is_least: bool = False
 
 
 def choose_categories(sample: ProductSample, wanted: Sequence[str]) -> dict[str, Sequence[ProposalProduct]]:
@@ -98,25 +86,20 @@ def propose(
 
 def _merged(
     named: Iterable[Named], counted: Iterable[FoundAttribute], products: Sequence[ProposalProduct]
-) -> list[_Proposal]:
+) -> list[FoundAttribute]:
     """Merge attributes: first those named by a model, in its order, with counts from texts; then the others."""
     by_name = {fold_name(found.name): found for found in counted}
     proposals = []
     for each in named:
         found = by_name.pop(fold_name(each.name), None)
         if found is not None:
-            proposals.append(_Proposal(each.name, found.kind, found.num_rows, found.values, each.description))
+            proposals.append(replace(found, name=each.name, description=each.description))
             continue
         kind = GuessedType("number", Unit(want=each.unit) if each.unit else None) if each.is_number else GuessedType()
-        seen = Counter({value: _count(value, products) for value in each.values})
+        seen = Counter({value: sum(_says(value, product) for product in products) for value in each.values})
         total = sum(any(_says(value, product) for value in each.values) for product in products)
-        proposals.append(_Proposal(each.name, kind, total, +seen, each.description, is_least=True))
-    rest = (_Proposal(each.name, each.kind, each.num_rows, each.values) for each in by_name.values())
-    return [*proposals, *rest]
-
-
-def _count(value: str, products: Iterable[ProposalProduct]) -> int:
-    return sum(_says(value, product) for product in products)
+        proposals.append(FoundAttribute(each.name, total, +seen, kind, each.description, is_least=True))
+    return [*proposals, *by_name.values()]
 
 
 def _says(value: str, product: ProposalProduct) -> bool:
@@ -125,11 +108,11 @@ def _says(value: str, product: ProposalProduct) -> bool:
     return any(pattern.search(text) for text in product.fields.values())
 
 
-def _comment(proposal: _Proposal, num_products: int) -> str:
-    share = proposal.num_products / num_products if num_products else 0.0
+def _comment(proposal: FoundAttribute, num_products: int) -> str:
+    share = proposal.num_rows / num_products if num_products else 0.0
     least = "at least " if proposal.is_least else ""
     values = f": {described_counts(proposal.values)}" if proposal.values else ""
-    return f"in {least}{proposal.num_products:,} of {num_products:,} products ({share:.0%}){values}"
+    return f"in {least}{proposal.num_rows:,} of {num_products:,} products ({share:.0%}){values}"
 
 
 def _handle(attribute: Attribute, category: str, library: dict[str, Attribute]) -> str:

@@ -19,7 +19,7 @@ from hpd_core.types import Attribute
 from pipelines.catalog.finding import find_files
 from pipelines.catalog.input_files import scan_sources
 from pipelines.catalog.readers import read_piece
-from pipelines.catalog.rows import RowRefusal, default_id, row_id, to_record
+from pipelines.catalog.rows import RowRefusal, default_id, row_id
 from pipelines.catalog.sharding import RowRange
 from pipelines.config.catalog_input import InputConfig
 from pipelines.config.finetuning import DatasetConfig, LabelPolicy
@@ -335,12 +335,8 @@ def read_records(config: InputConfig, schemas: Mapping[str, CategorySchema]) -> 
     for index, source in enumerate(scan_sources(config).files):
         piece = RowRange(index, 0, source.stop, source.num_rows, 0, source.size)
         for row in read_piece(*source.rows, piece, config.columns, anonymous=config.anonymous):
-            own_id = default_id(source.name, row.number)
-            found = own_id if config.id is None else row_id(row.values or {}, config)
-            record: Record | RowRefusal = row.problem or RowRefusal("unreadable", "the row could not be read")
-            if row.values is not None:
-                record = to_record(row.values, own_id, config, schemas)
-            yield CatalogRow(row.number, found, record)
+            found = default_id(source.name, row.number) if config.id is None else row_id(row.values or {}, config)
+            yield CatalogRow(row.number, found, row.record(source.name, config, schemas))
 
 
 _MAX_EXAMPLES = 3

@@ -245,6 +245,14 @@ def one_line(text: object) -> str:
     return " ".join(str(text).encode("utf-8", "replace").decode().split())[:_MAX_TEXT] if text is not None else ""
 
 
+def called_alike(category: str, attributes: Iterable[Attribute], of: str) -> Iterator[str]:
+    """Yield a text for attributes of one category whose names differ only in capitals, spaces and signs."""
+    groups: defaultdict[str, list[str]] = defaultdict(list)
+    for attribute in attributes:
+        groups[fold_name(attribute.name)].append(attribute.name)
+    yield from (f"{' and '.join(map(repr, names))} {of} {category!r}" for names in groups.values() if len(names) > 1)
+
+
 def listed(names: Sequence[str]) -> str:
     """Join the first names, and state the number of further ones."""
     more = f" and {len(names) - _MAX_LISTED:,} more" if len(names) > _MAX_LISTED else ""
@@ -376,21 +384,7 @@ def _all_handles(category: SourceCategory, imported: Imported) -> list[str]:
 def _plain(attribute: Attribute) -> dict[str, Any]:
     """Return the attribute as YAML data, without defaults."""
     data = attribute.model_dump(mode="json", exclude_defaults=True)
-    order = (
-        "name",
-        "id",
-        "description",
-        "type",
-        "unit",
-        "plausible",
-        "multiple",
-        "verbatim",
-        "shares_text_with",
-        "max_value_tokens",
-        "aliases",
-        "values",
-    )
-    return {key: data[key] for key in order if key in data}
+    return dict(sorted(data.items(), key=lambda each: each[0] == "values"))  # a long list is last
 
 
 def _comment_of(handle: str, imported: Imported) -> list[str]:

@@ -23,8 +23,8 @@ import os
 import pkgutil
 import re
 import sys
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
@@ -36,10 +36,10 @@ from pydantic_core import core_schema
 from hpd_core import Attribute, Member, Unit
 from hpd_core.json_schema.references import finder
 from hpd_core.plain_data import MAX_DEPTH, dotted, held_twice
-from hpd_core.text.near_names import fold_name
 from pipelines.config.importing.imported import (
     Imported,
     SourceCategory,
+    called_alike,
     listed,
     named_member,
     one_line,
@@ -89,7 +89,7 @@ def read(documents: Sequence[Document], name: str | None = None) -> Imported:
             library |= found
             schema_id = one_line(each.node.get("$id")) or None
             categories.append(SourceCategory(identity, (each.title,), tuple(found), schema_id=schema_id))
-            alike += _called_alike(each.title, found.values())
+            alike += called_alike(each.title, found.values(), "of")
     for reader in readers:
         notes += reader.notes()
     if alike:
@@ -98,15 +98,6 @@ def read(documents: Sequence[Document], name: str | None = None) -> Imported:
         why = f": {'; '.join(notes)}" if notes else ""
         raise UsageError(f"{listed([each.name for each in documents])}: no property that can be asked for{why}")
     return Imported("JSON Schema", library, categories, notes)
-
-
-def _called_alike(title: str, attributes: Iterable[Attribute]) -> Iterator[str]:
-    groups: defaultdict[str, list[str]] = defaultdict(list)
-    for attribute in attributes:
-        groups[fold_name(attribute.name)].append(attribute.name)
-    for names in groups.values():
-        if len(names) > 1:
-            yield f"{' and '.join(map(repr, names))} of {title!r}"
 
 
 @dataclass(frozen=True, slots=True)

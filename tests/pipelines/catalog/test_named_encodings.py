@@ -9,13 +9,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipelines.catalog.staging import stage, staged_path
-from pipelines.config.catalog_input import ReadOptions
+from pipelines.config.catalog_input import InputConfig
 
 ROWS = {
     "ascii": "id,title\n1,Plain shoe\n2,More\n",
     "letters": "id,title\n1,Größe\n2,Café\n",
     "chinese": "编号,标题\n1,你好\n2,红鞋\n",
 }
+SOURCE = {"path": "c.csv", "category": {"text": "-"}, "fields": {"-": {"text": "-"}}}
 WIDE = ("utf-16", "utf-16-le", "utf-16-be", "utf-32", "utf-32-le", "utf-32-be")
 
 
@@ -26,7 +27,7 @@ def staged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[bytes, 
 
     def stage_it(data: bytes, named: str) -> tuple[str, str]:
         (tmp_path / "c.csv").write_bytes(data)
-        found = stage(str(tmp_path / "c.csv"), "csv", ReadOptions("csv", named))
+        found = stage(str(tmp_path / "c.csv"), "csv", InputConfig.model_validate(SOURCE | {"encoding": named}))
         rows = pq.read_table(staged_path(found.name)).to_pylist()
         names = [name for name in rows[0] if name in ("id", "title", "编号", "标题")]
         lines = [",".join(names), *(",".join(str(row[name]) for name in names) for row in rows)]

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from pipelines.catalog.cells import CellError
 from pipelines.catalog.input_files import SourceFile, scan_sources
-from pipelines.catalog.readers import SourceRow, read_piece
+from pipelines.catalog.readers import read_piece
+from pipelines.catalog.rows import SourceRow
 from pipelines.catalog.sharding import RowRange, plan_shards
 from pipelines.config.catalog_input import InputConfig
 from pipelines.config.operation import ShardConfig
@@ -30,7 +31,7 @@ def scan(path: Path, *fields: str, **more: Any) -> SourceFile:
 
 def rows_of(file: SourceFile, start: int = 0, stop: int | None = None) -> list[SourceRow]:
     stop = file.stop if stop is None else stop
-    count = sum(file.segments[number].num_rows for number in range(start, stop)) if file.is_in_lines else stop - start
+    count = sum(file.row_counts[start:stop]) if file.is_in_lines else stop - start
     return list(read_piece(*file.rows, RowRange(0, start, stop, count, 0, file.size), ["id"]))
 
 

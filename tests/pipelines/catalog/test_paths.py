@@ -119,7 +119,7 @@ def test_of_a_parquet_file_only_the_wanted_part_is_read(tmp_path: Path) -> None:
     (file,) = scan_sources(config(path, "details.Size.w", "images[0].alt", "tags.x", "json.a")).files
     assert file.num_rows == 1
     (small,) = scan_sources(config(path, "details.Size.w")).files
-    assert small.segments[0].num_bytes < 200 < file.segments[0].num_bytes
+    assert small.byte_counts[0] < 200 < file.byte_counts[0]
     read: list[int] = []
     (found,) = read_piece(*file.rows, RowRange(0, 0, 1, 1), ["id", "details.Size.w"], on_read=read.append)
     assert found.values == {"id": "1", "details": {"Size": {"w": 1}}}

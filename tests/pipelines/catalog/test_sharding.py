@@ -6,17 +6,18 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.catalog.input_files import FileSegment, LineSegments, SourceFile
+from pipelines.catalog.input_files import SourceFile
 from pipelines.catalog.sharding import Shard, plan_shards
 from pipelines.config.operation import ShardConfig
 
 
 def parquet(name: str, *groups: tuple[int, int]) -> SourceFile:
-    return SourceFile(name, "parquet", 1, "f", [FileSegment(rows, size) for rows, size in groups])
+    return SourceFile(name, "parquet", 1, "f", *map(list, zip(*groups, strict=True)) if groups else ([], []))
 
 
 def jsonl(name: str, lengths: list[int], blank: set[int]) -> SourceFile:
-    return SourceFile(name, "jsonl", sum(lengths), "f", LineSegments(array("Q", lengths), blank))
+    counts = array("B", (line not in blank for line in range(len(lengths))))
+    return SourceFile(name, "jsonl", sum(lengths), "f", counts, array("Q", lengths))
 
 
 def covered(shards: list[Shard]) -> list[tuple[int, int]]:
@@ -51,13 +52,13 @@ def test_every_row_is_in_exactly_one_shard_in_order(
         (index, row)
         for index, file in enumerate(files)
         if file.format == "jsonl"
-        for row, segment in enumerate(file.segments)
-        if segment.num_rows == 0
+        for row, count in enumerate(file.row_counts)
+        if count == 0
     }
     every = [
         (index, row)
         for index, file in enumerate(files)
-        for row in range(file.num_rows if file.format == "parquet" else len(file.segments))
+        for row in range(file.num_rows if file.format == "parquet" else len(file.row_counts))
     ]
     assert set(every) - blank <= set(rows) <= set(every)
     assert sum(shard.num_rows for shard in shards) == len(set(every) - blank)

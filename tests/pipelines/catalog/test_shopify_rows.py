@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from pipelines.catalog.input_files import SourceFile, scan_sources
-from pipelines.catalog.readers import SourceRow, original_rows, pick_rows, read_piece
+from pipelines.catalog.readers import original_rows, pick_rows, read_piece
+from pipelines.catalog.rows import SourceRow
 from pipelines.catalog.sharding import RowRange, plan_shards
 from pipelines.config.catalog_input import InputConfig
 from pipelines.config.operation import ShardConfig

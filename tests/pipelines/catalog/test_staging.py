@@ -20,7 +20,8 @@ from hypothesis import strategies as st
 
 from pipelines.catalog.csv_files import CsvFile
 from pipelines.catalog.input_files import SourceFile, Sources, scan_sources
-from pipelines.catalog.readers import SourceRow, pick_rows, read_piece
+from pipelines.catalog.readers import pick_rows, read_piece
+from pipelines.catalog.rows import SourceRow
 from pipelines.catalog.sharding import RowRange, plan_shards
 from pipelines.config.catalog_input import InputConfig
 from pipelines.config.operation import ShardConfig

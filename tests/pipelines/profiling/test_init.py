@@ -24,7 +24,7 @@ from pipelines.config.extraction import JobConfig
 from pipelines.config.lint import lint
 from pipelines.config.loading import load_config
 from pipelines.config.schema_file import load_schemas
-from pipelines.config.yaml_files import scalar, shown
+from pipelines.config.yaml_files import dump_flow, shown
 from pipelines.init import app
 from pipelines.job.preflight import PlannedJob, plan_job
 from tests.pipelines.commands import ROOT
@@ -174,5 +174,5 @@ def test_paths_and_names_that_yaml_would_read_otherwise(tmp_path: Path) -> None:
 
 @given(st.text(alphabet=st.characters(exclude_categories=["Cs"]), max_size=40))
 def test_scalars_read_back_and_comments_are_one_line(text: str) -> None:
-    document = f"{scalar(text)}: [{scalar(text)}, 1]    # {shown(text)}\n"
+    document = f"{dump_flow(text)}: [{dump_flow(text)}, 1]    # {shown(text)}\n"
     assert yaml.safe_load(document) == {text: [text, 1]}

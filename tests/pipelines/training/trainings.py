@@ -20,6 +20,7 @@ from pipelines.training.finetune_run import run_finetuning
 
 def train_in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have Ray Train run its worker here, without Ray's processes: it keeps no checkpoint then."""
+    import ray
     from ray.train import ScalingConfig
     from ray.train.torch import TorchTrainer
 
@@ -33,12 +34,13 @@ def train_in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
             if isinstance(said, str):
                 self.console.print(said)
 
+    @ray.remote
     class Board:
         def read(self) -> None:
             return None
 
     def train(config: FinetuneConfig, output: Folder, console: Console, *_: object) -> None:
-        told = {"lines": Lines(console), "board": Board(), "deadline": None, "num_threads": 1}
+        told = {"lines": Lines(console), "board": Board.remote(), "deadline": None, "num_threads": 1}
         settings = told | {"config": config, "output": output.absolute_uri}
         TorchTrainer(train_worker, train_loop_config=settings, scaling_config=ScalingConfig(num_workers=0)).fit()
 
