@@ -175,6 +175,13 @@ class Attribute(Frozen):
         """Labels that an enum may be answered with; empty for another type."""
         return self.vocabulary.labels
 
+    @cached_property
+    def definition(self) -> str:
+        """Hash of everything that the model reads of it, and whether it is copied: what is known of the answers to one
+        attribute does not hold for another of the same name."""
+        data = self.model_dump(mode="json", include={"name", "description", "type", "unit", "multiple"})
+        return content_hash({**data, **({"verbatim": True} if self.verbatim else {}), "labels": self.labels})
+
     @property
     def is_closed(self) -> bool:
         """Whether its value is one of a few members, or null."""

@@ -7,7 +7,7 @@ import math
 import re
 import sys
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
 
 from rich.cells import cell_len, set_cell_size
@@ -113,16 +113,18 @@ def shown_names(names: Iterable[str], most: int = MAX_CELLS) -> dict[str, str]:
     return {name: text if counts[text] == 1 else _told_apart(name, written[name], most) for name, text in shown.items()}
 
 
-def with_shown_names(
-    columns: Sequence[str], rows: Iterable[Sequence[str]], of: Collection[str] = ("category", "attribute", "product")
-) -> list[list[str]]:
-    """Return the rows of a table, with the names in the columns called `of` replaced by their shown form."""
+def rows_table(title: str, texts: Sequence[str], numbers: Sequence[str], rows: Iterable[Sequence[str]]) -> SafeTable:
+    """Return a `titled_table` with rows; categories, attributes and products in the columns so called are shown so that
+    no two look alike."""
+    table = titled_table(title, texts, numbers)
     by_column = [list(cells) for cells in zip(*rows, strict=True)]
-    for place, cells in enumerate(by_column):
-        if columns[place] in of:
+    for name, cells in zip(texts, by_column, strict=False):
+        if name in ("category", "attribute", "product"):
             shown = shown_names(cells)
-            by_column[place] = [shown[cell] for cell in cells]
-    return [list(cells) for cells in zip(*by_column, strict=True)]
+            cells[:] = [shown[cell] for cell in cells]
+    for row in zip(*by_column, strict=True):
+        table.add_row(*row)
+    return table
 
 
 def _written(name: str) -> str:

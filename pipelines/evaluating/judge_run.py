@@ -12,7 +12,7 @@ from rich.console import Console
 
 from pipelines.config.labelling import OpenAITeacherConfig
 from pipelines.console.exit_codes import EXIT_CLEAN, EXIT_INCOMPLETE
-from pipelines.console.terminal import SafeTable, printable, with_shown_names
+from pipelines.console.terminal import SafeTable, printable, rows_table
 from pipelines.errors import UsageError
 from pipelines.evaluating.asking import AnswerCache, JudgeUsage, ask_judge, judge_config
 from pipelines.evaluating.judged_products import JudgeAgreement, draw_products, of_judges, with_exact_match
@@ -191,12 +191,10 @@ def _print_score(console: Console, score: JudgeScore, by_attribute: bool) -> Non
     for reason, names in score.unanswered.items():
         _say(console, f"  not judged ({reason}; the same command asks again): {_named(names)}")
     decided = sum(score.classes.values())
-    table = SafeTable(title="The paper's classes (Figure 11)", title_justify="left")
-    for column in ("class", "answers", "share"):
-        table.add_column(column, justify="left" if column == "class" else "right")
-    for name, number in score.classes.items():
-        table.add_row(name, f"{number:,}", f"{number / decided:.1%}" if decided else "")
-    console.print(table)
+    rows = [
+        (name, f"{number:,}", f"{number / decided:.1%}" if decided else "") for name, number in score.classes.items()
+    ]
+    console.print(rows_table("The paper's classes (Figure 11)", ["class"], ["answers", "share"], rows))
     if score.rates is None:
         _say(console, "no LLM-F1: no answer was decided")
     else:
@@ -214,17 +212,11 @@ def _print_score(console: Console, score: JudgeScore, by_attribute: bool) -> Non
 def _attribute_table(scores: Sequence[AttributeJudgement], everything: bool) -> SafeTable:
     shown = scores if everything or len(scores) <= _MAX_WORST else _worst(scores)
     title = "By attribute" if len(shown) == len(scores) else f"The worst {len(shown)} of {len(scores):,} attributes"
-    table = SafeTable(title=title, title_justify="left")
-    columns = ("category", "attribute", *CLASSES, "undecided", "LLM-F1")
-    for column in columns:
-        table.add_column(column, justify="left" if column in columns[:2] else "right")
     rows = [
         (each.category, each.attribute, *map(str, (*each.classes.values(), each.num_undecided)), _f1(each))
         for each in shown
     ]
-    for row in with_shown_names(columns, rows):
-        table.add_row(*row)
-    return table
+    return rows_table(title, ["category", "attribute"], [*CLASSES, "undecided", "LLM-F1"], rows)
 
 
 def _worst(scores: Sequence[AttributeJudgement]) -> Sequence[AttributeJudgement]:

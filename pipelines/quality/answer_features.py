@@ -11,7 +11,6 @@ from typing import Any, Self
 from pydantic import BaseModel, ConfigDict, model_validator
 
 from hpd_core import Attribute
-from hpd_core.types import content_hash
 
 NOWHERE = "nowhere"
 """Kind of match of an item that stands nowhere in the text."""
@@ -74,16 +73,6 @@ def features_of(row: Mapping[str, Any], attribute: Attribute, *further: Mapping[
     )
 
 
-def definition_of(attribute: Attribute) -> str:
-    """Hash everything that the model reads of an attribute, and whether it is copied.
-
-    What labels show of one attribute does not hold for another of the same name.
-    """
-    data = attribute.model_dump(mode="json", include={"name", "description", "type", "unit", "multiple"})
-    copied = {"verbatim": True} if attribute.verbatim else {}
-    return content_hash({**data, **copied, "labels": attribute.labels})
-
-
 def answer_probability(num_tokens: int | None, logprob_mean: float | None) -> float | None:
     """Return the model's probability of an answer as a whole: the product of its tokens' probabilities."""
     if num_tokens is None or logprob_mean is None or math.isnan(logprob_mean):
@@ -106,7 +95,7 @@ class LabelledAnswer:
 
     Attributes:
         product: identity of its product; answers of one product are never on both sides of a split.
-        definition: hash of the attribute (`definition_of`).
+        definition: hash of the attribute (`Attribute.definition`).
     """
 
     product: str

@@ -118,7 +118,7 @@ class LabelledAttribute(Kept):
     """Label counts of one attribute.
 
     Attributes:
-        definition: hash of the attribute that was labelled (`definition_of`).
+        definition: hash of the attribute that was labelled (`Attribute.definition`).
         taken: for each of `THRESHOLDS`, its labelled values of at least that confidence.
     """
 

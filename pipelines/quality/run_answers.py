@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, cast, get_args
 from hpd_core import Attribute, CategorySchema
 from hpd_core.text.near_names import difference, fold_name
 from pipelines.errors import UsageError
-from pipelines.quality.answer_features import LabelledAnswer, answer_probability, definition_of, features_of
+from pipelines.quality.answer_features import LabelledAnswer, answer_probability, features_of
 from pipelines.quality.calibration_file import CalibratedModel
 from pipelines.quality.gold import GoldProduct, read_gold
 from pipelines.quality.scoring import Answer, AnswerOutcome, AnswerStatus, judge
@@ -233,7 +233,7 @@ def judged_answers(
 
 
 def _labelled(product: str, rows: Sequence[Row], attribute: Attribute, *, is_right: bool) -> LabelledAnswer:
-    return LabelledAnswer(product, definition_of(attribute), features_of(rows[0], attribute, *rows[1:]), is_right)
+    return LabelledAnswer(product, attribute.definition, features_of(rows[0], attribute, *rows[1:]), is_right)
 
 
 def _answers(

@@ -20,7 +20,7 @@ from pydantic import TypeAdapter
 
 from hpd_core import Attribute
 from pipelines.errors import UsageError
-from pipelines.quality.answer_features import definition_of, features_of
+from pipelines.quality.answer_features import features_of
 from pipelines.quality.calibration_file import (
     THRESHOLDS,
     CalibratedModel,
@@ -97,10 +97,6 @@ class RunConfidence:
     def _known(self) -> dict[CalibratedModel, tuple[Calibration, Decider | None] | None]:
         return {}
 
-    @cached_property
-    def _definitions(self) -> dict[tuple[str, str], tuple[Attribute, str]]:
-        return {}
-
     def fill(self, rows: Sequence[Row], category: str, attribute: Attribute, model: CalibratedModel) -> None:
         """Set `confidence` and `decision` in the rows of a model's answer. Others stay unchanged.
 
@@ -125,15 +121,8 @@ class RunConfidence:
         if calibration is not None and status == "value":
             confidence = calibration.confidence(features_of({**rows[0], "category": category}, attribute, *rows[1:]))
         if decider is not None:
-            definition = self._definition(category, attribute)
-            return confidence, decider.decide(category, attribute.name, status, confidence, definition)
+            return confidence, decider.decide(category, attribute.name, status, confidence, attribute.definition)
         return confidence, None if self.accept is None or status == "absent" else "review"
-
-    def _definition(self, category: str, attribute: Attribute) -> str:
-        known = self._definitions.get((category, attribute.name))
-        if known is None or known[0] is not attribute:
-            known = self._definitions[category, attribute.name] = attribute, definition_of(attribute)
-        return known[1]
 
     def knows(self, model: CalibratedModel) -> bool:
         """Return whether there is a calibration of the model."""

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from rich.console import Console
 from rich.table import Table
 
-from pipelines.console.terminal import printable, shown_names, titled_table
+from pipelines.console.terminal import printable, rows_table, shown_names, titled_table
 from pipelines.quality.answer_features import Reliability
 from pipelines.quality.doubtful_labels import DoubtfulLabel, RecheckedLabels
 from pipelines.quality.evaluation import AttributeScore, CategoryScore, Evaluation
@@ -88,12 +88,12 @@ def print_brief(console: Console, evaluation: Evaluation) -> None:
 
 def _overall_table(evaluation: Evaluation) -> Table:
     title = f"Scores, with 95% intervals{few_products(evaluation.num_products)}"
-    table = titled_table(title, ["", "precision", "recall", "F1"], [])
-    for card in evaluation.scores:
-        for name, rates in (("micro", card.micro), ("macro", card.macro)):
-            cells = map(str, (rates.precision, rates.recall, rates.f1))
-            table.add_row(f"{card.comparison} {name}", *cells)
-    return table
+    rows = [
+        (f"{card.comparison} {name}", *map(str, (rates.precision, rates.recall, rates.f1)))
+        for card in evaluation.scores
+        for name, rates in (("micro", card.micro), ("macro", card.macro))
+    ]
+    return rows_table(title, ["", "precision", "recall", "F1"], [], rows)
 
 
 def _outcome_table(evaluation: Evaluation) -> Table:
@@ -116,37 +116,33 @@ def _probability_table(evaluation: Evaluation) -> Table:
 
 
 def _category_table(evaluation: Evaluation) -> Table:
-    table = titled_table("By category", ["category"], ["precision", "recall", *_f1_columns(evaluation), *_OUTCOMES])
-    names = _shown_categories(evaluation)
-    for cards in zip(*(card.by_category for card in evaluation.scores), strict=True):
-        table.add_row(names[cards[0].category], *_score_cells(cards))
-    return table
+    pairs = zip(*(card.by_category for card in evaluation.scores), strict=True)
+    rows = [(cards[0].category, *_score_cells(cards)) for cards in pairs]
+    columns = ["precision", "recall", *_f1_columns(evaluation), *_OUTCOMES]
+    return rows_table("By category", ["category"], columns, rows)
 
 
 def _attribute_table(evaluation: Evaluation) -> Table:
     columns = ["precision", "recall", *_f1_columns(evaluation), *_OUTCOMES]
-    table = titled_table("By attribute", ["category", "attribute"], columns)
     pairs = zip(*(card.by_attribute for card in evaluation.scores), strict=True)
-    names, attributes = _shown_categories(evaluation), _shown_attributes(evaluation)
-    for cards in sorted(pairs, key=lambda cards: (cards[0].category, cards[0].attribute)):
-        table.add_row(names[cards[0].category], attributes[cards[0].attribute], *_score_cells(cards))
-    return table
+    rows = sorted((cards[0].category, cards[0].attribute, *_score_cells(cards)) for cards in pairs)
+    return rows_table("By attribute", ["category", "attribute"], columns, rows)
 
 
 def _worst_table(evaluation: Evaluation) -> Table:
     """Return a table of the attributes with the most mistakes under the exact comparison, with an example each."""
-    table = titled_table("Most mistakes", ["category", "attribute"], ["F1", "mistakes", "of"])
-    table.add_column("for example: gold")
-    table.add_column("answer")
     ranked = sorted(
         evaluation.exact.by_attribute,
         key=lambda score: (-_num_mistakes(score.counts), score.rates.f1, score.category, score.attribute),
     )
     examples = _examples(evaluation.judgements)
-    names, attributes = _shown_categories(evaluation), _shown_attributes(evaluation)
-    for score in ranked[:_MAX_WORST]:
-        if not _num_mistakes(score.counts):
-            break
+    names, attributes = (
+        shown_names(getattr(each, name) for each in evaluation.exact.by_attribute) for name in ("category", "attribute")
+    )
+    table = titled_table("Most mistakes", ["category", "attribute"], ["F1", "mistakes", "of"])
+    table.add_column("for example: gold")
+    table.add_column("answer")
+    for score in (each for each in ranked[:_MAX_WORST] if _num_mistakes(each.counts)):
         example = examples[score.category, score.attribute]
         table.add_row(
             names[score.category],
@@ -158,14 +154,6 @@ def _worst_table(evaluation: Evaluation) -> Table:
             str(example.answer),
         )
     return table
-
-
-def _shown_categories(evaluation: Evaluation) -> dict[str, str]:
-    return shown_names(card.category for card in evaluation.exact.by_category)
-
-
-def _shown_attributes(evaluation: Evaluation) -> dict[str, str]:
-    return shown_names(card.attribute for card in evaluation.exact.by_attribute)
 
 
 def _examples(judgements: Iterable[AnswerJudgement]) -> dict[tuple[str, str], AnswerJudgement]:
@@ -236,16 +224,13 @@ def _counts(found: RecheckedLabels, num_runs: int) -> Table:
 
 def _by_attribute(found: RecheckedLabels) -> Table:
     counts = Counter((each.product.category, each.attribute) for each in found.doubtful)
-    categories = shown_names(category for category, _ in found.labels_of)
-    attributes = shown_names(attribute for _, attribute in found.labels_of)
-    table = titled_table(
-        "Attributes with the most doubtful labels", ["category", "attribute"], ["doubtful", "of", "share"]
-    )
-    for (category, attribute), number in sorted(counts.items(), key=lambda each: (-each[1], each[0]))[:_MAX_ATTRIBUTES]:
-        labels = found.labels_of[category, attribute]
-        shown = (categories[category], attributes[attribute])
-        table.add_row(*shown, f"{number:,}", f"{labels:,}", f"{number / labels:.0%}")
-    return table
+    most = sorted(counts.items(), key=lambda each: (-each[1], each[0]))[:_MAX_ATTRIBUTES]
+    rows = [
+        (*pair, f"{number:,}", f"{found.labels_of[pair]:,}", f"{number / found.labels_of[pair]:.0%}")
+        for pair, number in most
+    ]
+    title = "Attributes with the most doubtful labels"
+    return rows_table(title, ["category", "attribute"], ["doubtful", "of", "share"], rows)
 
 
 def _surest(doubtful: Sequence[DoubtfulLabel], total: int) -> Table:

@@ -11,6 +11,7 @@ import json
 import secrets
 import socket
 from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
 from importlib import resources
 from typing import Annotated, Any
 
@@ -64,23 +65,10 @@ class AskingNext(Asking):
     attribute: str | None = None
 
 
-class DeskPlace(_Question):
-    """Identity of an answer."""
-
-    source_file: str
-    source_row: int = Field(ge=0)
-    attribute: str
-
-    @property
-    def key(self) -> AnswerKey:
-        """Key of the answer in the run's tables."""
-        return AnswerKey(self.source_file, self.source_row, self.attribute)
-
-
 class AskingAnswer(Asking):
     """Request to show an answer again."""
 
-    key: DeskPlace
+    key: AnswerKey
 
 
 class Saying(AskingAnswer):
@@ -114,11 +102,9 @@ def build_app(desk: ReviewDesk, token: str) -> FastAPI:
     app.middleware("http")(_guard)
     app.add_exception_handler(RequestValidationError, _refuse_question)
     app.add_exception_handler(HTTPException, _refuse_request)
-    app.add_exception_handler(UnknownAnswerError, _not_there)
-    app.add_exception_handler(ItemError, _refuse_verdict)
-    app.add_exception_handler(OtherTextError, _refuse_verdict)
-    for kind in (RunError, UsageError, OSError):
-        app.add_exception_handler(kind, _try_again)
+    app.add_exception_handler(UnknownAnswerError, lambda *_: _json({"problem": "the run has no such answer"}, 404))
+    for kind, status in {ItemError: 422, OtherTextError: 422, RunError: 503, UsageError: 503, OSError: 503}.items():
+        app.add_exception_handler(kind, partial(_refuse, status))
     app.include_router(_routes(desk), prefix=f"/{token}")
     return app
 
@@ -138,7 +124,7 @@ def _routes(desk: ReviewDesk) -> APIRouter:
 
     @router.post("/answer")
     def answer(asked: AskingAnswer) -> Response:
-        return _json({"answer": desk.answer(asked.key.key, asked.reviewer)})
+        return _json({"answer": desk.answer(asked.key, asked.reviewer)})
 
     @router.post("/vocabulary")
     def vocabulary(asked: AskingVocabulary) -> Response:
@@ -148,7 +134,7 @@ def _routes(desk: ReviewDesk) -> APIRouter:
     def say(said: Saying) -> Response:
         if said.verdict == "undo":
             raise ItemError("what is to be taken back is not said again")
-        items = desk.judge(said.id, said.reviewer, said.key.key, said.input_hash, said.verdict, said.items)
+        items = desk.judge(said.id, said.reviewer, said.key, said.input_hash, said.verdict, said.items)
         return _json({"items": list(items)})
 
     @router.post("/undo")
@@ -222,16 +208,8 @@ async def _refuse_request(_: Request, error: Exception) -> Response:
     return _json({} if status == 404 else {"problem": "not understood"}, status)
 
 
-async def _not_there(_: Request, error: Exception) -> Response:
-    return _json({"problem": "the run has no such answer"}, 404)
-
-
-async def _refuse_verdict(_: Request, error: Exception) -> Response:
-    return _json({"problem": str(error)}, 422)
-
-
-async def _try_again(_: Request, error: Exception) -> Response:
-    return _json({"problem": str(error)}, 503)
+async def _refuse(status: int, _: Request, error: Exception) -> Response:
+    return _json({"problem": str(error)}, status)
 
 
 def serve(desk: ReviewDesk, sock: socket.socket, announce: Callable[[str], None]) -> None:
