@@ -14,7 +14,7 @@ import json
 import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -33,6 +33,7 @@ from pipelines.labelling.teacher_answers import Message
 from pipelines.labelling.teachers import UnansweredError
 from pipelines.quality.run_answers import RowKey
 from pipelines.store.isolation import open_log, whole_lines
+from pipelines.store.totals import sum_of_known
 
 if TYPE_CHECKING:
     from pipelines.labelling.openai_teacher import OpenAITeacher
@@ -50,15 +51,13 @@ class JudgeUsage:
     output_tokens: int | None = None
     cost_usd: float | None = None
 
-    def add(self, answer: JudgeAnswer, config: OpenAITeacherConfig) -> None:
+    def add(self, answer: ChatCompletion, config: OpenAITeacherConfig) -> None:
         """Count one answer, at today's prices."""
         self.requests += 1
-        if answer.input_tokens is not None:
-            self.input_tokens = (self.input_tokens or 0) + answer.input_tokens
-        if answer.output_tokens is not None:
-            self.output_tokens = (self.output_tokens or 0) + answer.output_tokens
-        if (cost := answer.cost(config)) is not None:
-            self.cost_usd = (self.cost_usd or 0.0) + cost
+        if answer.usage is not None:
+            read, written = answer.usage
+            self.input_tokens, self.output_tokens = (self.input_tokens or 0) + read, (self.output_tokens or 0) + written
+            self.cost_usd = sum_of_known([self.cost_usd, config.cost(read, written)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,14 +95,6 @@ class Judged:
         return sum(map(len, self.unanswered.values()))
 
 
-class NeedsAnswer(Exception):  # noqa: N818 - the cache has no answer to these messages
-    """Raised with the question that has no cached answer."""
-
-    def __init__(self, messages: list[Message]) -> None:
-        super().__init__("not in the cache")
-        self.messages = messages
-
-
 def ask_judge(
     config: OpenAITeacherConfig, products: Sequence[JudgedProduct], cache: AnswerCache, console: Console
 ) -> Judged:
@@ -115,12 +106,10 @@ def ask_judge(
         BudgetError: max_cost_usd is reached.
     """
     job = _Job(config, cache)
-    missing = [product for product in products if not job.replay(product)]
-    if missing:
-        try:
-            asyncio.run(job.ask(missing, len(products), console))
-        except (UsageError, RunError) as error:
-            raise type(error)(about_judge(error)) from error
+    try:
+        asyncio.run(job.judge_all(products, console))
+    except (UsageError, RunError) as error:
+        raise type(error)(about_judge(error)) from error
     order = {product.key: number for number, product in enumerate(products)}
     job.judged.classes = dict(sorted(job.judged.classes.items(), key=lambda item: order[item[0]]))
     job.judged.undecided = dict(sorted(job.judged.undecided.items(), key=lambda item: order[item[0]]))
@@ -131,29 +120,29 @@ class _Job:
     def __init__(self, config: OpenAITeacherConfig, cache: AnswerCache) -> None:
         self.judged = Judged(config.model)
         self._config, self._cache = config, cache
+        self._teacher: OpenAITeacher | None = None  # while only cached answers are used
         self._counted: set[str] = set()  # keys of the answers in `usage`
         self._under_way: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)  # by key
         self._failures = 0
         self._end: Exception | None = None
 
-    def replay(self, product: JudgedProduct) -> bool:
-        """Judge the product from cached answers; False if they are not enough."""
-        try:
-            self._judge(product)
-        except NeedsAnswer:
-            return False
-        return True
+    async def judge_all(self, products: Sequence[JudgedProduct], console: Console) -> None:
+        """Judge the products from cached answers, then ask about the others. Raises what ended the asking early."""
+        for product in products:
+            await self._judge(product)
+        missing = [product for product in products if product.key not in self.judged.classes]
+        if missing:
+            await self._ask_about(missing, len(products), console)
 
-    def _judge(self, product: JudgedProduct) -> None:
-        """Read the cached answers to the question, and to the second one if the first answer was not enough.
-
-        Raises `NeedsAnswer` for a question without a cached answer.
-        """
+    async def _judge(self, product: JudgedProduct) -> None:
+        """Judge the product by the answer to the question, and to the second one if the first answer was not enough."""
         messages = first = question(product.attributes, product.fields, product.values, self._config.system)
         classes: dict[str, Class] = {}
         reasons: dict[str, str] = {}
         for attempt in range(1, self._config.answer_attempts + 1):
-            answer = self._answer(messages)
+            answer = await self._answer(product, messages)
+            if answer is None:
+                return
             if answer.declined:
                 reasons = dict.fromkeys(product.values, f"the judge declined: {answer.declined}")
                 break
@@ -164,15 +153,18 @@ class _Job:
                 break
             cut = f"it was cut at {self._config.max_output_tokens} tokens; " if answer.is_cut else ""
             messages = asked_again(first, answer.text, cut + reading.problem)
+        self._failures = 0
         self._take(product, classes, reasons)
 
-    def _answer(self, messages: list[Message]) -> JudgeAnswer:
-        """Return the cached answer and count it once. Raises `NeedsAnswer`."""
+    async def _answer(self, product: JudgedProduct, messages: list[Message]) -> ChatCompletion | None:
+        """Return the answer, cached or asked for, and count it once; None if there is none now."""
         key = question_key(self._config, messages)
-        answer = self._cache.get(key)
-        if answer is None:
-            raise NeedsAnswer(messages)
-        if key not in self._counted:
+        # Products of one text and the same answers have one question: whoever comes second waits for its answer.
+        async with self._under_way[key]:
+            answer = self._cache.get(key)
+            if answer is None and self._teacher is not None and self._end is None:
+                answer = await self._ask(self._teacher, product, messages)
+        if answer is not None and key not in self._counted:
             self._counted.add(key)
             self.judged.usage.add(answer, self._config)
         return answer
@@ -185,22 +177,22 @@ class _Job:
             if name not in classes
         ]
 
-    async def ask(self, products: Sequence[JudgedProduct], num_products: int, console: Console) -> None:
+    async def _ask_about(self, products: Sequence[JudgedProduct], num_products: int, console: Console) -> None:
         try:
             from pipelines.labelling.openai_teacher import OpenAITeacher
         except ImportError as error:
             raise UsageError(f'a judge needs a package: pip install "openai>=3" ({error})') from error
         spent = self.judged.usage.cost_usd or 0.0
-        teacher = OpenAITeacher(self._config, {}, require_evidence=False, spent=spent)
+        self._teacher = OpenAITeacher(self._config, {}, require_evidence=False, spent=spent)
         waiting = iter(products)
 
         async def work() -> None:
             for product in waiting:
                 if self._end is not None:
                     return
-                await self._ask_about(teacher, product)
+                await self._judge(product)
 
-        async with teacher:
+        async with self._teacher:
             show = asyncio.create_task(self._keep_telling(num_products, console))
             try:
                 async with asyncio.TaskGroup() as workers:
@@ -213,41 +205,27 @@ class _Job:
         if self._end is not None:
             raise self._end
 
-    async def _ask_about(self, teacher: OpenAITeacher, product: JudgedProduct) -> None:
-        """Ask until every answer about the product is in the cache."""
-        while True:
-            try:
-                self._judge(product)
-                self._failures = 0
-                return
-            except NeedsAnswer as needed:
-                messages = needed.messages
-            key = question_key(self._config, messages)
-            # Products of one text and the same answers have one question: whoever comes second waits for its answer.
-            async with self._under_way[key]:
-                if self._end is not None:
-                    return
-                if self._cache.get(key) is None and not await self._ask(teacher, product, messages):
-                    return
-
-    async def _ask(self, teacher: OpenAITeacher, product: JudgedProduct, messages: list[Message]) -> bool:
-        """Ask, cache the answer at once, and return whether there was one."""
+    async def _ask(
+        self, teacher: OpenAITeacher, product: JudgedProduct, messages: list[Message]
+    ) -> ChatCompletion | None:
+        """Ask, cache the answer at once, and return it; None if there is none."""
         try:
-            answer = JudgeAnswer.of(await teacher.ask(messages))
+            found = await teacher.ask(messages)
+            answer = replace(found, text=well_formed(found.text), declined=well_formed(found.declined))
         except UnansweredError as error:
             if error.reason != "declined":
                 self._leave(product, error.reason, error)
-                return False
-            answer = JudgeAnswer("", declined=str(error))
+                return None
+            answer = ChatCompletion(declined=str(error))
         except BudgetReached as end:
             self._stop(BudgetError(f"judge.max_cost_usd: {end}"))
-            return False
+            return None
         except (RunError, UsageError) as end:
             self._stop(end)
-            return False
+            return None
         self.judged.paid.add(answer, self._config)
         self._cache.add(self._config, messages, answer)
-        return True
+        return answer
 
     def _leave(self, product: JudgedProduct, reason: str, error: Exception) -> None:
         self.judged.unanswered.setdefault(reason, []).append(product.product_id)
@@ -309,36 +287,6 @@ def about_judge(error: Exception) -> str:
 _DECIDES = ("model", "temperature", "max_output_tokens", "request")
 
 
-@dataclass(frozen=True, slots=True)
-class JudgeAnswer:
-    """A judge's answer.
-
-    Attributes:
-        declined: its reason for not judging; empty if it judged.
-        is_cut: whether the token limit ended it.
-        input_tokens, output_tokens: as the endpoint counts them; None if it does not report them.
-    """
-
-    text: str
-    declined: str = ""
-    is_cut: bool = False
-    input_tokens: int | None = None
-    output_tokens: int | None = None
-
-    @classmethod
-    def of(cls, completion: ChatCompletion) -> Self:
-        """Convert the endpoint's completion."""
-        read, written = completion.usage or (None, None)
-        text, declined = well_formed(completion.text), well_formed(completion.declined)
-        return cls(text, declined, completion.is_cut, read, written)
-
-    def cost(self, config: OpenAITeacherConfig) -> float | None:
-        """Return US dollars at these prices; None without prices or tokens."""
-        if self.input_tokens is None or self.output_tokens is None:
-            return None
-        return config.cost(self.input_tokens, self.output_tokens)
-
-
 class AnswerCache:
     """Cache file for one process at a time."""
 
@@ -350,7 +298,7 @@ class AnswerCache:
             self._file = open_log(self.path)
         except OSError as error:
             raise UsageError(f"--judge-cache: cannot write {path}: {error.strerror}") from error
-        self._answers: dict[str, JudgeAnswer] = {}
+        self._answers: dict[str, ChatCompletion] = {}
         try:
             for number, line in enumerate(whole_lines(self._file), start=1):
                 self._load(line, number)
@@ -364,15 +312,20 @@ class AnswerCache:
     def __exit__(self, *_: object) -> None:
         self._file.close()
 
-    def get(self, key: str) -> JudgeAnswer | None:
+    def get(self, key: str) -> ChatCompletion | None:
         """Return the answer to the question with this key, or None."""
         return self._answers.get(key)
 
-    def add(self, config: OpenAITeacherConfig, messages: Sequence[Message], answer: JudgeAnswer) -> None:
+    def add(self, config: OpenAITeacherConfig, messages: Sequence[Message], answer: ChatCompletion) -> None:
         """Write an answer at once."""
         key = question_key(config, messages)
         now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-        line = {"key": key, "model": config.model, "time": now, **asdict(answer)}
+        read, written = answer.usage or (None, None)
+        line = {
+            **{"key": key, "model": config.model, "time": now},
+            **{"text": answer.text, "declined": answer.declined, "is_cut": answer.is_cut},
+            **{"input_tokens": read, "output_tokens": written},
+        }
         self._file.write(json.dumps(line, ensure_ascii=False).encode() + b"\n")
         self._file.flush()
         self._answers[key] = answer
@@ -380,8 +333,9 @@ class AnswerCache:
     def _load(self, line: bytes, number: int) -> None:
         try:
             read: Mapping[str, Any] = json.loads(line)
-            names = ("text", "declined", "is_cut", "input_tokens", "output_tokens")
-            self._answers[read["key"]] = JudgeAnswer(*(read[name] for name in names))
+            tokens = read["input_tokens"], read["output_tokens"]
+            known = read["text"], read["declined"], read["is_cut"]
+            self._answers[read["key"]] = ChatCompletion(*known, None if None in tokens else tokens)
         except (ValueError, KeyError, TypeError) as error:
             raise UsageError(
                 f"{self.path}, line {number}: no judge's answer; name another file with --judge-cache, or remove the "
