@@ -15,11 +15,8 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import os
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import duckdb
@@ -29,9 +26,8 @@ from pipelines.errors import UsageError
 from pipelines.evaluating.answer_changes import STATUSES, WRITTEN_STATUSES, ChangeCell, Moments, TrustChange
 from pipelines.job.run import Run
 from pipelines.quality.run_answers import RowKey
+from pipelines.store.database import temporary_database
 
-MEMORY_LIMIT = "2GB"  # of DuckDB
-_MAX_THREADS = 8  # each needs memory of its own
 _MAX_NAMES = 5  # doubled ids that are named
 _SIDES = ("a", "b")
 _ROW = ["source_file", "source_row", "product_id", "category"]
@@ -96,7 +92,7 @@ class Sampled:
 class JoinedRuns:
     """Two runs joined in a database."""
 
-    def __init__(self, a: Run, b: Run, *, by_row: bool, folder: Path) -> None:
+    def __init__(self, connection: duckdb.DuckDBPyConnection, a: Run, b: Run, *, by_row: bool) -> None:
         """Read and join both runs. Raises `UsageError` if they cannot be read.
 
         Args:
@@ -104,17 +100,7 @@ class JoinedRuns:
         """
         self._runs: Mapping[str, Run] = {"a": a, "b": b}
         self._by_row, self._key = by_row, "source_file, source_row" if by_row else "product_id"
-        self._connection = duckdb.connect(
-            str(folder / "compared.duckdb"),
-            config={
-                "memory_limit": MEMORY_LIMIT,
-                "threads": min(_MAX_THREADS, os.cpu_count() or 1),
-                "temp_directory": str(folder / "spilled"),
-                "preserve_insertion_order": False,
-                "autoinstall_known_extensions": False,
-                "autoload_known_extensions": False,
-            },
-        )
+        self._connection = connection
         self._execute(f"create type status as enum ({', '.join(map(repr, STATUSES))})")
         for name in _SIDES:
             self._load_rows(name)
@@ -127,13 +113,11 @@ class JoinedRuns:
     @contextlib.contextmanager
     def of(cls, a: Run, b: Run, *, by_row: bool) -> Iterator[JoinedRuns]:
         """Join the runs in a temporary folder. Raises `UsageError` if they cannot be read or joined."""
-        with tempfile.TemporaryDirectory(prefix="hpd-compare-") as folder:
-            try:
-                joined = cls(a, b, by_row=by_row, folder=Path(folder))
-                with joined._connection:
-                    yield joined
-            except duckdb.Error as error:
-                raise UsageError(f"cannot compare the runs: {error}") from error
+        try:
+            with temporary_database(keeps_order=False) as connection:
+                yield cls(connection, a, b, by_row=by_row)
+        except duckdb.Error as error:
+            raise UsageError(f"cannot compare the runs: {error}") from error
 
     def row_counts(self) -> RowCounts:
         """Count every row of both runs in exactly one bucket."""

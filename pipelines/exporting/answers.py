@@ -5,15 +5,12 @@ People's answers (`hpd review`) are layered over the model's, and always accepte
 
 from __future__ import annotations
 
-import os
-import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import groupby
 from operator import itemgetter
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import duckdb
@@ -23,6 +20,7 @@ from hpd_core import Attribute, CategorySchema
 from hpd_core.text.near_names import quoted
 from pipelines.errors import UsageError
 from pipelines.job.run import Run
+from pipelines.store.database import temporary_database
 from pipelines.store.no_run import schemas_place
 from pipelines.store.tables import TABLES
 
@@ -33,8 +31,6 @@ _COLUMNS = (
     *("decision", "value_raw", "value_norm", "value_num", "value_min", "value_max", "unit", "value_id"),
 )
 _BATCH = 8192
-MEMORY_LIMIT = "1GB"  # of DuckDB
-_MAX_THREADS = 4
 
 
 class ExportedItem(NamedTuple):
@@ -273,11 +269,5 @@ def asked_schemas(run: Run) -> Mapping[str, CategorySchema]:
 @contextmanager
 def opened_answers(run: Run, accepted: ExportAcceptance, left_out: LeftOutAnswers) -> Iterator[Answers]:
     """Open a run's answers in a temporary folder, for the block. Raises `UsageError` as `Answers`."""
-    with tempfile.TemporaryDirectory(prefix="hpd-export-") as folder:
-        options: dict[str, str | bool | int | float | list[str]] = {
-            "memory_limit": MEMORY_LIMIT,
-            "temp_directory": str(Path(folder, "spilled")),
-            "threads": min(_MAX_THREADS, os.cpu_count() or 1),
-        }
-        with duckdb.connect(str(Path(folder, "answers.duckdb")), config=options) as database:
-            yield Answers(database, run, accepted, left_out)
+    with temporary_database() as database:
+        yield Answers(database, run, accepted, left_out)

@@ -19,7 +19,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -27,6 +27,7 @@ import pandas as pd  # type: ignore[import-untyped]
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pipelines.store.database import temporary_database
 from pipelines.store.folders import map_requests
 from pipelines.store.run_tables import Parts
 from pipelines.store.verdicts import AnswerKey, ReviewVerdict
@@ -37,7 +38,6 @@ Pair = tuple[str, str]
 MAX_HELD = 50_000
 """Maximum number of answers in memory, over all attributes of all categories."""
 _MIN_HELD = 20
-_REDUCED_ABOVE = 1_000_000
 _SHARDS_AT_ONCE = 8
 _KEY = ("source_file", "source_row")
 _COLUMNS = (
@@ -83,10 +83,35 @@ def find_candidates(parts: Parts, reviewed: Mapping[Pair, int], max_held: int = 
             are kept.
     """
     by_decision = any(_is_decided(part) for part in parts.read("attributes", ["decision", "source"]))
-    held = _Held()
-    for shard, part in _by_shard(parts):
-        held.add(_asked(part, by_decision), shard, reviewed, max_held)
-    return Candidates("review" if by_decision else "all", held.lines(reviewed, max_held), held.waiting())
+    with temporary_database() as database:
+        columns = "category text, attribute text, file text, row bigint, certainty double, shard bigint"
+        database.execute(f"create table asked ({columns})")
+        for shard, part in _by_shard(parts):
+            asked = _asked(part, by_decision)
+            cells = [asked[name] for name in ("category", "attribute", *_KEY)]
+            cells += [pa.array(_certainty(asked)), pa.array(np.full(asked.num_rows, shard, np.int64))]
+            batch = pa.table(cells, names=[*"abcdef"])  # noqa: F841 - DuckDB reads it by its name
+            database.execute("insert into asked from batch")
+        pairs = "select category, attribute, count(*) from asked group by all order by min(rowid)"
+        waiting = {(category, name): count for category, name, count in database.execute(pairs).fetchall()}
+        share = max(_MIN_HELD, max_held // max(1, len(waiting)))
+        most = pa.Table.from_pylist(  # noqa: F841 - likewise
+            [
+                {"category": pair[0], "attribute": pair[1], "place": place, "most": share + reviewed.get(pair, 0)}
+                for place, pair in enumerate(waiting)
+            ]
+        )
+        lines: list[list[ReviewCandidate]] = [[] for _ in waiting]
+        if waiting:
+            found = database.execute(
+                "select place, file, row, attribute, category, certainty, shard "
+                "from asked join most using (category, attribute) "
+                "qualify row_number() over (partition by place order by certainty, asked.rowid) <= most "
+                "order by place, certainty, asked.rowid"
+            )
+            for place, file, row, name, category, certainty, shard in found.fetchall():
+                lines[place].append(ReviewCandidate(AnswerKey(file, row, name), category, certainty, shard))
+    return Candidates("review" if by_decision else "all", lines, waiting)
 
 
 def draw_sample(parts: Parts, num_products: int, seed: int) -> Candidates:
@@ -150,61 +175,6 @@ def _certainty(part: pa.Table) -> npt.NDArray[np.float64]:
     is_answer = pc.is_in(part["status"], pa.array(["value", "absent"]))
     numbers = pc.if_else(is_answer, known, 0.0).to_numpy()
     return np.nan_to_num(np.asarray(numbers, dtype=np.float64), nan=0.0)
-
-
-class _Held:
-    """Collector of the least certain answers of each attribute."""
-
-    def __init__(self) -> None:
-        self._codes: dict[Any, int] = {}  # pairs, and files, by their numbers
-        self._counts: dict[int, int] = {}
-        self._arrays: list[tuple[npt.NDArray[Any], ...]] = []
-        self._size = 0
-
-    def add(self, part: pa.Table, shard: int, reviewed: Mapping[Pair, int], max_held: int) -> None:
-        if not part.num_rows:
-            return
-        pairs = self._numbers(zip(part["category"].to_pylist(), part["attribute"].to_pylist(), strict=True))
-        files = self._numbers(part["source_file"].to_pylist())
-        for code, count in zip(*np.unique(pairs, return_counts=True), strict=True):
-            self._counts[int(code)] = self._counts.get(int(code), 0) + int(count)
-        shards = np.full(part.num_rows, shard, np.int64)
-        self._arrays.append((pairs, _certainty(part), files, part["source_row"].to_numpy(), shards))
-        self._size += part.num_rows
-        if self._size > _REDUCED_ABOVE:
-            self._reduce(reviewed, max_held)
-
-    def waiting(self) -> dict[Pair, int]:
-        names = list(self._codes)
-        return {names[code]: count for code, count in self._counts.items()}
-
-    def lines(self, reviewed: Mapping[Pair, int], max_held: int) -> list[list[ReviewCandidate]]:
-        if not self._arrays:
-            return []
-        self._reduce(reviewed, max_held)
-        names = list(self._codes)
-        found: dict[int, list[ReviewCandidate]] = {}
-        for pair, certainty, file, number, shard in zip(*(each.tolist() for each in self._arrays[0]), strict=True):
-            category, attribute = names[pair]
-            key = AnswerKey(names[file], number, attribute)
-            found.setdefault(pair, []).append(ReviewCandidate(key, category, certainty, shard))
-        return list(found.values())
-
-    def _numbers(self, names: Iterable[Any]) -> npt.NDArray[np.int64]:
-        return np.array([self._codes.setdefault(name, len(self._codes)) for name in names], dtype=np.int64)
-
-    def _reduce(self, reviewed: Mapping[Pair, int], max_held: int) -> None:
-        """Keep the least certain answers of each attribute, sorted."""
-        columns = [np.concatenate(column) for column in zip(*self._arrays, strict=True)]
-        pairs, certainty, files, numbers, _ = columns
-        names = list(self._codes)
-        share = max(_MIN_HELD, max_held // max(1, len(self._counts)))
-        most = np.array([share + reviewed.get(name, 0) if isinstance(name, tuple) else 0 for name in names])
-        order = np.lexsort((numbers, files, certainty, pairs))
-        firsts = np.searchsorted(pairs[order], pairs[order], side="left")
-        kept = order[np.arange(len(order)) - firsts < most[pairs[order]]]
-        self._arrays = [tuple(column[kept] for column in columns)]
-        self._size = len(kept)
 
 
 LEASE_SECONDS = 900.0
