@@ -164,7 +164,7 @@ _NUMBER = re.compile(
 )
 _CODE = re.compile(r"0\d|\d{11}")  # a postcode, a barcode: digits that are no quantity
 _DATE = re.compile(r"\d{4}-\d\d?-\d\d?|\d{1,2}[./]\d{1,2}[./]\d{4}|\d{4}/\d\d?/\d\d?")
-_QUOTE = re.compile(r"[\"\\]")  # which models often write wrongly
+_NO_MEMBER = re.compile(r"[\"\\\d]")  # quotes, which models often write wrongly; numbers, of which others may come
 _TYPED_SHARE = 0.9  # of the values that are of the type
 _TYPED_VALUES = 3
 _MAX_MEMBERS = 24
@@ -260,7 +260,7 @@ def _members(counts: Counter[str], other_forms: Mapping[str, Iterable[str]]) -> 
     sole = sum(each.total() for each in spellings.values() if each.total() == 1)
     if not 2 <= len(spellings) <= min(_MAX_MEMBERS, total / _MIN_REPEATS) or sole > _MAX_SOLE_SHARE * total:
         return None
-    if not all(value.isprintable() and len(value) <= _MAX_LABEL and not _QUOTE.search(value) for value in counts):
+    if not all(value.isprintable() and len(value) <= _MAX_LABEL and not _NO_MEMBER.search(value) for value in counts):
         return None
     members = []
     for spelled in sorted(spellings.values(), key=lambda each: -each.total()):

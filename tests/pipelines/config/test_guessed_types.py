@@ -32,6 +32,7 @@ def enum_of(*labels: str) -> tuple[Member, ...]:
         ({"red": 50, "blue": 50, "teal": 1}, GuessedType("enum", members=enum_of("red", "blue", "teal"))),
         ({"red": 5, "blue": 4, "teal": 1}, GuessedType()),
         ({"red": 20}, GuessedType()),
+        ({"DP": 5, "SP": 4, "12-Port": 4}, GuessedType()),
         ({"line\nbreak": 5, "blue": 5}, GuessedType()),
         ({}, GuessedType()),
     ],
