@@ -18,6 +18,7 @@ from functools import lru_cache
 from hpd_core import Attribute, CategorySchema, Record
 from hpd_core.text.numbers import ReadNumber, find_numbers, open_readings, read_number
 from pipelines.normalising.asked import CONTEXT, Asked
+from pipelines.normalising.normalise import Normaliser
 from pipelines.normalising.unit_reading import NUMBER, quantity_at
 
 _ENDS = re.compile(r"[ \t]*(?:\Z|[\n;|,)/])")
@@ -74,3 +75,15 @@ def _numbers(places: list[_Place], asked: Asked) -> tuple[str, ...]:
         if not is_converted or not any(abs(amount - other) <= _SAME * abs(other) for other in kept.values()):
             kept.setdefault(number, amount)
     return tuple(kept) or tuple(bare.values())
+
+
+@lru_cache(maxsize=4096)
+def label_numbers(attribute: Attribute, label: str) -> tuple[str, ...]:
+    """Return the number of a label in another unit than the attribute's, as it is written and converted.
+
+    900 and 0.9 for "900 MHz" where GHz are asked for; empty if it is no such number.
+    """
+    number = re.match(NUMBER, label)
+    written = read_number(number.group().strip()) if number and attribute.type == "number" and attribute.unit else None
+    found = Normaliser(attribute).normalise(label) if written and open_readings(written) is None else None
+    return (written, found.norm) if written and found and found.norm and found.num is not None else ()

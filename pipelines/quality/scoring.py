@@ -33,6 +33,7 @@ from scipy.sparse.csgraph import maximum_bipartite_matching
 from hpd_core import Attribute
 from hpd_core.text.numbers import open_readings
 from hpd_core.text.values import parse_value
+from pipelines.normalising.stated_numbers import label_numbers
 from pipelines.quality.gold import GoldValue
 from pipelines.store.verdicts import plain_number
 
@@ -193,7 +194,8 @@ def judge(
 
     Args:
         attribute: attribute that the run asked for. Unless it is a string, accepted forms are parsed like answers:
-            spellings of one number, the case of an enum's member, and "yes" for true are equal.
+            spellings of one number, the case of an enum's member, and "yes" for true are equal. A number in another
+            unit is right as it is written, and converted.
         fields: the product's texts, which decide the value of "1,500"; without them either reading counts.
     """
     items = predicted_items(answer, comparison, attribute)
@@ -315,7 +317,7 @@ def _readings(form: str, attribute: Attribute | None, fields: Mapping[str, str])
     """Return the forms that an accepted form may take as an answer's item; unchanged if it cannot be parsed."""
     if attribute is None or attribute.is_text:
         return (form,)
-    items = parse_value(attribute, json.dumps(form), closed=True, fields=fields).items
+    items = parse_value(attribute, json.dumps(form), closed=True, fields=fields).items or label_numbers(attribute, form)
     if not items:
         return (form,)
     if attribute.type != "number":

@@ -25,6 +25,7 @@ from pipelines.config.catalog_input import InputConfig
 from pipelines.config.finetuning import DatasetConfig, LabelPolicy
 from pipelines.config.schema_file import load_schemas
 from pipelines.errors import UsageError
+from pipelines.normalising.stated_numbers import label_numbers
 from pipelines.quality.gold import GoldProduct, read_gold
 from pipelines.quality.gold_split import fingerprint
 from pipelines.quality.scoring import fold, words_pattern
@@ -227,6 +228,7 @@ def _reading(attribute: Attribute, form: str, record: Record) -> str | None:
     if attribute.is_text:
         return form
     items = parse_value(attribute, json.dumps(form), closed=True, fields=record.fields).items
+    items = items or label_numbers(attribute, form)[:1]  # in another unit: as the text has it
     is_open = attribute.type == "number" and any(map(is_undecided, items))
     return None if is_open else next(iter(items), None)
 

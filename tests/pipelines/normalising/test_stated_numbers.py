@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpd_core import Attribute, CategorySchema, Record
-from pipelines.normalising.stated_numbers import stated_numbers
+from pipelines.normalising.stated_numbers import label_numbers, stated_numbers
 
 WANTED = {"Weight": "g", "Length": "cm", "Voltage": "V", "Time": "min"}
 SCHEMA = CategorySchema(
@@ -66,3 +66,18 @@ def test_what_texts_state(text: str, expected: dict[str, tuple[str, ...]]) -> No
 def test_no_text_makes_it_raise(texts: list[str], numbers: list[str]) -> None:
     for found in stated(*texts, " ".join(numbers)).values():
         assert all(float(number) == float(number) for number in found)
+
+
+@pytest.mark.parametrize(
+    ("label", "numbers"),
+    [
+        ("900MHz", ("900", "0.9")),
+        ("2.4 GHz", ("2.4", "2.4")),
+        ("900 V", ()),
+        ("900", ()),
+        ("fast", ()),
+        ("1-2 MHz", ()),
+    ],
+)
+def test_labels_in_another_unit(label: str, numbers: tuple[str, ...]) -> None:
+    assert label_numbers(Attribute.model_validate({"name": "Clock", "type": "number", "unit": "GHz"}), label) == numbers
