@@ -10,7 +10,8 @@ attribute's own counts.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 from fractions import Fraction
 from functools import lru_cache
@@ -19,7 +20,7 @@ from hpd_core import Attribute, CategorySchema, Record
 from hpd_core.text.numbers import ReadNumber, find_numbers, open_readings, read_number
 from pipelines.normalising.asked import CONTEXT, Asked
 from pipelines.normalising.normalise import Normaliser
-from pipelines.normalising.unit_reading import NUMBER, quantity_at
+from pipelines.normalising.unit_reading import NUMBER, Quantity, quantity_at
 
 _ENDS = re.compile(r"[ \t]*(?:\Z|[\n;|,)/])")
 _SAME = Fraction(1, 100)
@@ -33,7 +34,14 @@ def stated_numbers(record: Record, schema: CategorySchema) -> dict[str, tuple[st
         return {}
     texts = list(record.fields.values())
     places = [place for text, each in zip(texts, find_numbers(texts), strict=True) for place in _places(text, each)]
-    return {name: _numbers(places, each) for name, each in asked.items()}
+    found: dict[str, tuple[str, ...]] = {}
+    for own in dict.fromkeys(tuple(each.own.items()) for each in asked.values()):  # for most attributes the same, none
+        read = [
+            (quantity_at(Fraction(worth), before, after, dict(own)), format(worth, "f"), is_alone)
+            for worth, before, after, is_alone in places
+        ]
+        found |= {name: _numbers(read, each) for name, each in asked.items() if tuple(each.own.items()) == own}
+    return found
 
 
 @lru_cache(maxsize=256)
@@ -45,7 +53,7 @@ def _asked(schema: CategorySchema) -> Mapping[str, Asked]:
 
 
 _Place = tuple[Decimal, str, str, bool]
-"""A number, the text before and after it, and whether it is a part of a range."""
+"""A number, the text before and after it, and whether nothing follows it and it is no part of a range."""
 
 
 def _places(text: str, numbers: list[ReadNumber]) -> Iterator[_Place]:
@@ -58,22 +66,28 @@ def _places(text: str, numbers: list[ReadNumber]) -> Iterator[_Place]:
                 span = number.start + match.start(), number.start + match.end()
                 found += [(*span, Decimal(each)) for each in open_readings(read) or (read,)]
         for start, end, worth in found:
-            yield worth, text[max(0, start - CONTEXT) : start], text[end : end + CONTEXT], not number.worths
+            after = text[end : end + CONTEXT]
+            is_alone = bool(number.worths) and _ENDS.match(after) is not None
+            yield worth, text[max(0, start - CONTEXT) : start], after, is_alone
 
 
-def _numbers(places: list[_Place], asked: Asked) -> tuple[str, ...]:
+def _numbers(read: Sequence[tuple[Quantity, str, bool]], asked: Asked) -> tuple[str, ...]:
     stated: list[tuple[bool, Fraction, str]] = []
     bare: dict[Fraction, str] = {}
-    for worth, before, after, is_part in places:
-        amounts = asked.amounts(quantity_at(Fraction(worth), before, after, asked.own))
+    for quantity, number, is_alone in read:
+        amounts = asked.amounts(quantity)
         if amounts:
-            stated.append((amounts[0].digits is not None, amounts[0].number, format(worth, "f")))
-        elif amounts is not None and not is_part and _ENDS.match(after):
-            bare.setdefault(Fraction(worth), format(worth, "f"))
-    kept: dict[str, Fraction] = {}
+            stated.append((amounts[0].digits is not None, amounts[0].number, number))
+        elif amounts is not None and is_alone:
+            bare.setdefault(quantity.number, number)
+    kept: dict[str, None] = {}
+    known: list[Fraction] = []  # ascending
     for is_converted, amount, number in sorted(stated, key=lambda each: each[0]):
-        if not is_converted or not any(abs(amount - other) <= _SAME * abs(other) for other in kept.values()):
-            kept.setdefault(number, amount)
+        place = bisect_left(known, amount)
+        near = known[max(0, place - 1) : place + 1]
+        if not is_converted or not any(abs(amount - other) <= _SAME * abs(other) for other in near):
+            kept.setdefault(number)
+            known.insert(place, amount)
     return tuple(kept) or tuple(bare.values())
 
 
