@@ -126,6 +126,12 @@ class JobConfig(Section):
         return self
 
     @property
+    def chooses_numbers(self) -> bool:
+        """Whether a model of the job chooses numbers among those that a text states."""
+        engines = [self.engine, *([] if self.cascade is None else [self.cascade.engine])]
+        return self.decoding == "hpd" and any(engine.chooses_numbers for engine in engines)
+
+    @property
     def needs_ray(self) -> str | None:
         """Key for which one process is not enough; None if it is."""
         pools = {"": self.actors} if self.cascade is None else {"": self.actors, "cascade.": self.cascade.actors}

@@ -140,7 +140,7 @@ def _take(row: SourceRow, file: int, job: JobContext) -> PreparedRecord | DeadRo
         return _refuse(file, row.number, record, *known)
     schema = job.schemas[record.category]
     copied = copied_items(row.values or {}, record, config, schema) if config.copied else {}
-    if job.config.decoding == "hpd" and job.config.engine.chooses_numbers:
+    if job.config.chooses_numbers:
         record = dataclasses.replace(record, numbers=stated_numbers(record, schema))
     return PreparedRecord(file, row.number, record, input_hash(record), copied=copied)
 
