@@ -101,19 +101,17 @@ class _Run:
         self, completions: Completions, form: JsonForm, on_field: OnField | None, documents: Sequence[str]
     ) -> None:
         self.future = JsonFuture(self._abandon)
-        self.future.set_running_or_notify_cancel()
         self._completions, self._form, self._on_field = completions, form, on_field
         self._problems_of = checker(form.schema)
         self._documents = [_Document(text, form) for text in documents]
         self._results: dict[int, JsonResult] = {}
         self._asked: dict[int, CompletionFuture] = {}
-        self._is_settled = False
         self._lock = Lock()
 
     def start(self) -> None:
         """Ask for all first waves at once."""
         if not self._documents:
-            self._settle([])
+            self.future.settle([])
         # Before others are asked: those may be answered meanwhile, and have nothing left to ask.
         known = [number for number, document in enumerate(self._documents) if not document.asked]
         self._ask([number for number, document in enumerate(self._documents) if document.asked])
@@ -130,23 +128,12 @@ class _Run:
         with self._lock:
             self._asked.update(zip(numbers, futures, strict=True))
         for number, future in zip(numbers, futures, strict=True):
-            if self._is_settled:
+            if self.future.done():
                 future.abandon()
             future.add_done_callback(partial(self._go_on, number))
 
-    def _settle(self, found: list[JsonResult] | BaseException) -> None:
-        """Give the future its results or an error, unless it has some."""
-        with self._lock:
-            is_settled, self._is_settled = self._is_settled, True
-        if is_settled:
-            return
-        if isinstance(found, BaseException):
-            self.future.set_exception(found)
-        else:
-            self.future.set_result(found)
-
     def _abandon(self) -> None:
-        self._settle(CancelledError())
+        self.future.settle(error=CancelledError())
         with self._lock:
             asked = list(self._asked.values())
         for future in asked:
@@ -180,7 +167,7 @@ class _Run:
         except CancelledError:
             return
         except Exception as error:
-            self._settle(error)
+            self.future.settle(error=error)
 
     def _finish(self, number: int) -> None:
         result = self._documents[number].result(self._problems_of)
@@ -188,4 +175,4 @@ class _Run:
             self._results[number] = result
             is_last = len(self._results) == len(self._documents)
         if is_last:
-            self._settle([self._results[each] for each in range(len(self._documents))])
+            self.future.settle([self._results[each] for each in range(len(self._documents))])

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from concurrent.futures import Executor, Future
+from concurrent.futures import Executor, Future, InvalidStateError
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -61,11 +61,26 @@ class ExtractionMetrics:
 
 
 class MeasuredFuture(Future[Result]):
-    """Future with the cost of its result: `metrics` is complete when it is done."""
+    """Future with the cost of its result: `metrics` is complete when it is done.
+
+    Work is shared with others, so it cannot be called back.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self.metrics = ExtractionMetrics()
+        self.set_running_or_notify_cancel()
+
+    def settle(self, result: Any = None, error: BaseException | None = None) -> bool:
+        """Set a result or an error. Return False if it already has one."""
+        try:
+            if error is None:
+                self.set_result(result)
+            else:
+                self.set_exception(error)
+        except InvalidStateError:
+            return False
+        return True
 
 
 class ExtractionFuture(MeasuredFuture[list[RecordResult]]):
@@ -200,8 +215,6 @@ def answer_in_turn(
     Raise `EngineError` ("`name` is closed") if the executor is shut down.
     """
     future = ExtractionFuture()
-    # It cannot be called back.
-    future.set_running_or_notify_cancel()
 
     def run() -> None:
         try:

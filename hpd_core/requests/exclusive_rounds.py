@@ -53,7 +53,6 @@ class ExclusiveRounds:
         self._places: dict[int, ExclusivePlaces] = {}
         self._rates: dict[int, dict[str, float | None]] = {}
         self.future = ExtractionFuture()
-        self.future.set_running_or_notify_cancel()
 
     def start(self) -> ExtractionFuture:
         """Submit the first round. A wanted attribute is asked together with all exclusive ones, its possible rivals.

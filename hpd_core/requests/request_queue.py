@@ -57,7 +57,7 @@ class RequestQueue:
 
     def abandon(self, request: Request) -> None:
         """Abandon a request unless it is settled: its future fails with CancelledError, and its prompts are dropped."""
-        if request.settle(error=CancelledError()):
+        if request.future.settle(error=CancelledError()):
             with self._wake:
                 self._abandoned.append(request)
                 self._wake.notify()
@@ -112,7 +112,7 @@ class RequestQueue:
         for request in arrived:
             if not request.prompts:
                 self._finish(request)
-            elif not request.is_settled:
+            elif not request.future.done():
                 self._decoder.add(self._preparation.add(request.prompts))
         prepared = self._preparation.take()
         for prompt, error in prepared:
@@ -127,7 +127,7 @@ class RequestQueue:
     def _add_prepared(self, prompts: Sequence[Prompt]) -> None:
         wanted = []
         for prompt in prompts:
-            if prompt.owner.is_settled:
+            if prompt.owner.future.done():
                 prompt.leases.clear()  # a future that is kept keeps the prompts
             else:
                 wanted.append(prompt)
@@ -183,19 +183,19 @@ class RequestQueue:
         for request in failed:
             failure = EngineError(f"the engine failed while decoding: {type(error).__name__}: {error}")
             failure.__cause__ = error
-            request.settle(error=failure)
+            request.future.settle(error=failure)
         return failed
 
 
 def _resolve(request: Request) -> None:
-    if request.is_settled:
+    if request.future.done():
         return
     try:
         result = request.make_results(request)
     except Exception as error:
-        request.settle(error=error)
+        request.future.settle(error=error)
     else:
-        request.settle(result)
+        request.future.settle(result)
 
 
 @dataclass(eq=False)
@@ -215,11 +215,8 @@ class Request:
     make_results: Callable[[Request], Any]
     caller: object = field(default_factory=object)
     finished: list[Prompt] = field(default_factory=list)
-    _settled: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
-        # Work is shared with others, so it cannot be called back.
-        self.future.set_running_or_notify_cancel()
         for prompt in self.prompts:
             prompt.owner = self
 
@@ -227,21 +224,6 @@ class Request:
     def metrics(self) -> ExtractionMetrics:
         """Cost of the request, as its future tells it."""
         return self.future.metrics
-
-    def settle(self, result: Any = None, error: BaseException | None = None) -> bool:
-        """Give the future a result or an error. Return False if it already has one."""
-        if not self._settled.acquire(blocking=False):
-            return False
-        if error is None:
-            self.future.set_result(result)
-        else:
-            self.future.set_exception(error)
-        return True
-
-    @property
-    def is_settled(self) -> bool:
-        """Whether the request has its result or error, so that its prompts are not needed any more."""
-        return self._settled.locked()
 
     def values(self, segments: SegmentTokenizer) -> Iterator[tuple[Prompt, list[tuple[Slot, BranchEnd, str]]]]:
         """Yield the finished prompts, each with its values: what was asked, how it ended and its text."""
@@ -350,7 +332,7 @@ class Preparation:
 
 def _num_characters(prompt: Prompt) -> int:
     """Count the characters of the texts whose runs the prompt needs; 0 if its request is settled."""
-    if prompt.owner.is_settled:
+    if prompt.owner.future.done():
         return 0
     return sum(len(line) for runs in set(prompt.runs.values()) for line in runs.lines)
 
@@ -358,7 +340,7 @@ def _num_characters(prompt: Prompt) -> int:
 def _problem(runs: RunTries, prompt: Prompt) -> Exception | None:
     """Prepare a prompt unless its request is settled. Return the error, if any, so that it affects no other prompt."""
     try:
-        if not prompt.owner.is_settled:
+        if not prompt.owner.future.done():
             runs.prepare(prompt)
     except Exception as error:
         return error

@@ -51,7 +51,7 @@ class Preparing:
         self.preparation.go_on(is_needed=True)
         assert self._told.acquire(timeout=TIMEOUT)
         found = self.preparation.take()
-        assert all(error is None and (prompt.leases or prompt.owner.is_settled) for prompt, error in found)
+        assert all(error is None and (prompt.leases or prompt.owner.future.done()) for prompt, error in found)
         return [(prompt.prefix_key, prompt.slots[0].trunk) for prompt, _ in found]
 
 
@@ -82,7 +82,7 @@ def test_of_long_documents_fewer_are_prepared_at_once(preparing: Preparing) -> N
 def test_what_nobody_waits_for_takes_no_room(preparing: Preparing) -> None:
     (gone,) = preparing.add({"gone": ["red shoe " * 600] * 5})
     preparing.add({"there": ["a"]})
-    gone.settle(error=RuntimeError("given up"))
+    gone.future.settle(error=RuntimeError("given up"))
     found: Any = preparing.turn()
     assert found == [("gone", 0), ("there", 0), *(("gone", number) for number in range(1, 5))]
     assert not any(prompt.leases for prompt in gone.prompts)
