@@ -40,9 +40,9 @@ from hpd_core.text.value_kinds import Boolean, OneOf, ValueKind, is_closed, spel
 NULL_MEMBER = 0
 
 
-@dataclass(frozen=True, slots=True)
-class MemberTrie:
-    """Trie of n nodes, w ways and s spellings. Nodes are numbered in preorder; a token that ends a value leads to none.
+@dataclass(eq=False)
+class TrieArrays:
+    """Tries of n nodes, w ways and s spellings. Nodes are in preorder; a token that ends a value leads to none.
 
     Attributes:
         tokens, depths, lasts: int64 [n]: token that leads to each node, its depth, and the last node below it.
@@ -68,6 +68,18 @@ class MemberTrie:
     members: IntArray
     ends: IntArray
     closings: IntArray
+
+    def spelling(self, number: int) -> tuple[IntArray, IntArray]:
+        """Return the tokens of a spelling, and the node after which each is written."""
+        path = [int(self.ends[number])]
+        while (above := int(self.above[path[-1]])) >= 0:
+            path.append(above)
+        nodes = np.array(path[::-1], dtype=np.int64)
+        return np.append(self.tokens[nodes[1:]], self.closings[number]), nodes
+
+
+class MemberTrie(TrieArrays):
+    """One trie, whose root is node 0."""
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -205,11 +217,11 @@ class TriePlace:
     counts: Mapping[str, int]
 
 
-class TrieTable:
+class TrieTable(TrieArrays):
     """Table of tries, with consecutive numbers of nodes, ways and spellings.
 
-    One thread may add and remove tries while another one reads those that it uses. Arrays are those of `MemberTrie`,
-    with unused room between and after the tries.
+    One thread may add and remove tries while another one reads those that it uses. There is unused room between
+    and after the tries.
 
     Attributes:
         roots: int64 [n], root of each node.
@@ -225,19 +237,6 @@ class TrieTable:
         for name in _SIZES:
             setattr(self, name, np.zeros(1, dtype=np.int64))
 
-    tokens: IntArray
-    depths: IntArray
-    lasts: IntArray
-    runs: IntArray
-    heights: IntArray
-    way_of: IntArray
-    above: IntArray
-    offsets: IntArray
-    ids: IntArray
-    behind: IntArray
-    members: IntArray
-    ends: IntArray
-    closings: IntArray
     roots: IntArray
     nulls: IntArray
 
@@ -273,8 +272,7 @@ class TrieTable:
 
     def added_since(self, number: int) -> list[TriePlace]:
         """Return the places of the present tries whose `number` is at least `number`, in order of addition."""
-        found = [place for place in list(self._places.values()) if place.number >= number]
-        return sorted(found, key=lambda place: place.number)
+        return [place for place in list(self._places.values()) if place.number >= number]
 
     def part(self, place: TriePlace) -> dict[str, IntArray]:
         """Return the arrays of a place, for `put` of another table."""
@@ -287,10 +285,6 @@ class TrieTable:
             array = grown(getattr(self, name), first + place.counts[size])
             array[first : first + len(items)] = items
             setattr(self, name, array)
-
-    def spelling(self, number: int) -> tuple[IntArray, IntArray]:
-        """Return the tokens of a spelling, and the node after which each is written."""
-        return spelling_of(self, number)
 
     def ways(self, nodes: IntArray) -> tuple[IntArray, IntArray]:
         """Return the ways of some nodes, and for each the index of its node in `nodes`."""
@@ -323,15 +317,6 @@ _SIZES = {
 
 def _bytes(place: TriePlace) -> int:
     return 8 * sum(place.counts[size] for size in _SIZES.values())
-
-
-def spelling_of(trie: MemberTrie | TrieTable, number: int) -> tuple[IntArray, IntArray]:
-    """Return the tokens of a spelling, and the node after which each is written."""
-    path = [int(trie.ends[number])]
-    while (above := int(trie.above[path[-1]])) >= 0:
-        path.append(above)
-    nodes = np.array(path[::-1], dtype=np.int64)
-    return np.append(trie.tokens[nodes[1:]], trie.closings[number]), nodes
 
 
 logger = logging.getLogger(__name__)
