@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from hpd_core.decoding.prompt import Prompt
 from hpd_core.text.endings import Endings
-from hpd_core.text.member_tries import NULL_MEMBER, Entry, KindTables, MemberTrie, token_grid
+from hpd_core.text.member_tries import NULL_MEMBER, Entry, KindTables, MemberTrie
 from hpd_core.text.runs import Runs, runs_of
 from hpd_core.text.tokenization import SegmentTokenizer
 from hpd_core.text.value_kinds import spelled
@@ -30,8 +30,7 @@ class RunTries:
     def __init__(self, segments: SegmentTokenizer, endings: Endings, tables: KindTables) -> None:
         self._segments, self._endings, self._tables = segments, endings, tables
         self._encoder = WordEncoder(segments)
-        (null,) = segments.encode_text([_NULL])
-        self._null = tuple(null[: endings.length(null, True)])
+        (self._null,) = endings.ended(segments.encode_text([_NULL]))
 
     def limit(self, max_tokens: int) -> int:
         """Raise `max_tokens` to the length of `null`, which must always fit."""
@@ -86,14 +85,9 @@ class RunTries:
 
     def _ended(self, encoded: Sequence[Sequence[int]], most_tokens: int) -> list[tuple[int, ...]]:
         """Cut each line after the token that ends it; () for those of more than `most_tokens`."""
-        if not encoded:
-            return []
-        encoded = [tokens[: most_tokens + 1] for tokens in encoded]  # one that is too long makes all rows so long
-        lengths = self._endings.lengths(*token_grid(encoded), True)
-        return [
-            tuple(tokens[:length]) if length <= most_tokens else ()
-            for tokens, length in zip(encoded, lengths.tolist(), strict=True)
-        ]
+        # One that is too long makes all rows so long.
+        found = self._endings.ended([tokens[: most_tokens + 1] for tokens in encoded])
+        return [tokens if len(tokens) <= most_tokens else () for tokens in found]
 
 
 def _apart(rows: Iterable[tuple[int, ...]], null: tuple[int, ...]) -> list[tuple[int, ...]]:

@@ -166,12 +166,6 @@ class StateTable:
             found[here] = behind[own][np.searchsorted(ids[own], tokens[here])]
         return found
 
-    def behind(self, state: int, token: int) -> int | None:
-        """Return the state after one token; None if it is not allowed in `state`, which is not FREE."""
-        ids, behind, own = self._ids, self._behind, self._own(state)
-        place = own.start + int(np.searchsorted(ids[own], token))
-        return int(behind[place]) if place < own.stop and ids[place] == token else None
-
     def _own(self, state: int) -> slice:
         """Return the slice of a state's ways."""
         first = int(self._firsts[state])

@@ -21,10 +21,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum, auto
+from itertools import chain
 from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+
+from hpd_core.layout import IntArray
 
 NULL = "null"
 _BOOLEANS = ("true", "false")
@@ -134,39 +137,37 @@ class Endings:
         closing[list(tokens)] = True
         return replace(self, closing=closing)
 
-    def at_line_ends(self) -> Endings:
-        """Return a copy with which every value's line is decoded to its end."""
-        return replace(self, behind=np.full_like(self.behind, Read.LINE))
-
-    def read(self, states: Readings, tokens: npt.NDArray[np.int64]) -> tuple[Readings, npt.NDArray[np.bool_]]:
+    def read(self, states: Readings, tokens: IntArray) -> tuple[Readings, npt.NDArray[np.bool_]]:
         """Return the states of values that no others see after one more token, and which of them end with it, bool."""
         behind = self.behind[states, tokens]
         return behind, self.closing[tokens] | (behind == Read.ENDED)
 
     def length(self, tokens: Sequence[int], is_typed: bool) -> int:
         """Return how many of these tokens are decoded for a value that no other value sees."""
-        state = start_of(is_typed)
-        for number, token in enumerate(tokens, start=1):
-            state = self.behind[state, token]
-            if self.closing[token] or state == Read.ENDED:
-                return number
-        return len(tokens)
+        return int(self.lengths([tokens], is_typed)[0])
 
-    def lengths(
-        self, grid: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64], is_typed: bool
-    ) -> npt.NDArray[np.int64]:
-        """Return the `length` of n answers at once, int64 [n].
-
-        Args:
-            grid: int64 [n, longest], the tokens of each; entries after its last one are ignored.
-            sizes: int64 [n], number of tokens of each.
-        """
+    def lengths(self, answers: Sequence[Sequence[int]], is_typed: bool) -> IntArray:
+        """Return the `length` of n answers at once, int64 [n]."""
+        grid, sizes = token_grid(answers)
         found, states = sizes.copy(), np.full(len(grid), start_of(is_typed), dtype=np.uint8)
         for place in range(grid.shape[1]):
             rows = np.nonzero((found == sizes) & (sizes > place))[0]
             states[rows], ends = self.read(states[rows], grid[rows, place])
             found[rows[ends]] = place + 1
         return found
+
+    def ended(self, answers: Sequence[Sequence[int]]) -> list[tuple[int, ...]]:
+        """Cut answers, which have a constraint, after the token that ends each."""
+        lengths = self.lengths(answers, True).tolist()
+        return [tuple(tokens[:length]) for tokens, length in zip(answers, lengths, strict=True)]
+
+
+def token_grid(answers: Sequence[Sequence[int]]) -> tuple[IntArray, IntArray]:
+    """Return answers as rows, int64 [n, longest], padded with -1, and the number of tokens of each, int64 [n]."""
+    sizes = np.array([len(tokens) for tokens in answers], dtype=np.int64)
+    grid = np.full((len(sizes), int(sizes.max(initial=0))), -1, dtype=np.int64)
+    grid[np.arange(grid.shape[1]) < sizes[:, None]] = np.fromiter(chain.from_iterable(answers), dtype=np.int64)
+    return grid, sizes
 
 
 def start_of(is_typed: bool) -> Read:

@@ -20,7 +20,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from threading import Lock
 from typing import Any
 
@@ -29,7 +28,7 @@ import numpy.typing as npt
 
 from hpd_core.layout import FREE, NO_NODE, IntArray, Members
 from hpd_core.text.constraints import StateTable, grown, kind_key, kind_lines
-from hpd_core.text.endings import Endings
+from hpd_core.text.endings import Endings, token_grid
 from hpd_core.text.grammars import Grammars, PatternError, is_by_grammar
 from hpd_core.text.kind_automata import BOOLEAN_WORDS, Automaton, kind_automaton
 from hpd_core.text.leases import Lease, Leases, RangesInUse
@@ -170,14 +169,6 @@ class MemberTrie(TrieArrays):
             ends=before[np.arange(count), sizes - 1],
             closings=grid[np.arange(count), sizes - 1],
         )
-
-
-def token_grid(spellings: Sequence[Sequence[int]]) -> tuple[IntArray, IntArray]:
-    """Return spellings as rows, int64 [s, longest], padded with -1, and the number of tokens of each, int64 [s]."""
-    sizes = np.array([len(tokens) for tokens in spellings], dtype=np.int64)
-    grid = np.full((len(sizes), int(sizes.max())), -1, dtype=np.int64)
-    grid[np.arange(grid.shape[1]) < sizes[:, None]] = np.fromiter(chain.from_iterable(spellings), dtype=np.int64)
-    return grid, sizes
 
 
 def _goes_on(differs: npt.NDArray[np.bool_], sizes: IntArray) -> bool:
@@ -433,8 +424,7 @@ class KindTables:
     def _trie(self, spellings: Sequence[tuple[str, int]], name: str) -> MemberTrie | None:
         """Compile the trie of `spellings` (see `closed_lines`); None if the tokenizer does not tell them apart."""
         lines, members = zip(*spellings, strict=True)
-        encoded = self._segments.encode_text(lines)
-        trie = MemberTrie.of([tokens[: self._endings.length(tokens, True)] for tokens in encoded], members)
+        trie = MemberTrie.of(self._endings.ended(self._segments.encode_text(lines)), members)
         if trie is None:
             logger.warning("values of %r are not scored: the tokenizer does not tell them apart", name)
         return trie

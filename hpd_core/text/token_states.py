@@ -17,6 +17,7 @@ import numpy.typing as npt
 from transformers.convert_slow_tokenizer import bytes_to_unicode
 
 from hpd_core.layout import IntArray
+from hpd_core.text.endings import token_grid
 from hpd_core.text.kind_automata import Automaton
 from hpd_core.text.tokenization import SegmentTokenizer
 
@@ -125,13 +126,8 @@ class TokenStates:
 
     def accepts(self, answers: Sequence[Sequence[int]]) -> bool:
         """Return whether every answer, as tokens, leads from the start to the end."""
-        sizes = np.array([len(answer) for answer in answers], dtype=np.int64)
-        if not len(sizes):
-            return True
-        tokens = np.zeros((len(answers), max(1, int(sizes.max()))), dtype=np.int64)
-        for row, answer in zip(tokens, answers, strict=True):
-            row[: len(answer)] = answer
-        span = int(max(self.ids.max(), tokens.max())) + 1
+        tokens, sizes = token_grid(answers)
+        span = int(max(self.ids.max(), tokens.max(initial=0))) + 1
         ways = np.repeat(np.arange(len(self)), np.diff(self.offsets)) * span + self.ids
         states = np.zeros(len(answers), dtype=np.int64)
         for place in range(tokens.shape[1]):

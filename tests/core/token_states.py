@@ -7,7 +7,14 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from hpd_core.text.constraints import StateTable
 from hpd_core.text.token_states import TokenStates
+
+
+def state_behind(table: StateTable, state: int, token: int) -> int | None:
+    """After one token; None where it is not allowed."""
+    at = np.array([state]), np.array([token])
+    return int(table.behind_each(*at)[0]) if table.allow(*at)[0] else None
 
 
 def token_states(states: Sequence[Mapping[int, int]]) -> TokenStates:

@@ -24,6 +24,7 @@ from hpd_core.text.values import parse_value
 from tests.core.constrained import likeliest_answer, new_tables, start_of, text_choices
 from tests.core.oracle import decode_chain
 from tests.core.sweep.tokenizers import KINDS, normalized, tiny
+from tests.core.token_states import state_behind
 from tests.examples import examples
 from tests.tables import table
 
@@ -150,7 +151,7 @@ def test_every_right_answer_may_be_written(kind: str, attribute: Attribute, data
     }[attribute.type]
     items = data.draw(st.none() | st.lists(choice, min_size=1, max_size=3 if attribute.multiple else 1))
     for token in segments.encode_text([render_answer_line(attribute, items)])[0]:
-        behind = constraints.states.behind(state, token)
+        behind = state_behind(constraints.states, state, token)
         assert behind is not None
         state = behind
 

@@ -15,6 +15,7 @@ from hpd_core.text.member_tries import KindTables
 from hpd_core.text.tokenization import SegmentTokenizer
 from hpd_core.text.value_kinds import JsonString, OneOf
 from tests.core.engines import TIMEOUT
+from tests.core.token_states import state_behind
 from tests.tiny_model import build_tokenizer
 
 
@@ -41,7 +42,7 @@ def test_what_somebody_has_stays_as_it_is_whoever_else_comes(tokenizer: Any, mon
                 state: int | None = lease.kept[0]
                 for token in ids:
                     assert state is not None
-                    state = known.states.behind(state, token)
+                    state = state_behind(known.states, state, token)
                 assert state is not None
         return 1
 
