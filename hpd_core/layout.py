@@ -266,37 +266,34 @@ def stacked_layout(
     """
     token_ids = [*prefix, *documents]
     start = len(token_ids)
-    gaps = [0] * start  # positions skipped before each token
-    ends: list[int] = []
-    gap = 0
+    branches = [branch for item in objects for branch in item.branches]
+    _branch_lengths(branches)
+    stops: list[int] = []  # where each key ends
     for item in objects:
+        token_ids += item.header
         for branch in item.branches:
-            _branch_lengths([branch])
-        segments = [(item.header, False)]
-        for branch in item.branches:
-            segments += [(branch.tokens, True), (separator, False)]
-        segments.append((item.footer, False))
-        branches = iter(item.branches)
-        for tokens, is_key in segments:
-            token_ids += tokens
-            gaps += [gap] * len(tokens)
-            if is_key:
-                ends.append(len(token_ids) - 1)
-                gap += next(branches).max_new_tokens
-    num_branches = len(ends)
-    positions = np.arange(len(token_ids)) + np.array(gaps, dtype=np.int64)
+            token_ids += branch.tokens
+            stops.append(len(token_ids))
+            token_ids += separator
+        token_ids += item.footer
+    max_new_tokens = np.array([branch.max_new_tokens for branch in branches], dtype=np.int64)
+    ends = np.array(stops, dtype=np.int64) - 1
+    # Positions are skipped after each key.
+    skipped = np.insert(np.cumsum(max_new_tokens), 0, 0)
+    positions = np.arange(len(token_ids))
+    positions += skipped[np.searchsorted(ends, positions)]
     return Layout(
         token_ids=np.array(token_ids, dtype=np.int64),
         positions=positions,
         sights=positions,
         scopes=np.full(len(token_ids), PUBLIC),
         lasts=np.full(len(token_ids), EVERYBODY),
-        ends=np.array(ends, dtype=np.int64),
-        value_scopes=np.full(num_branches, PUBLIC),
-        max_new_tokens=np.array([b.max_new_tokens for o in objects for b in o.branches], dtype=np.int64),
-        states=np.array([b.state for o in objects for b in o.branches], dtype=np.int64),
-        roots=np.full(num_branches, NO_NODE),
-        max_fed=np.zeros(num_branches, dtype=np.int64),
+        ends=ends,
+        value_scopes=np.full(len(branches), PUBLIC),
+        max_new_tokens=max_new_tokens,
+        states=np.array([branch.state for branch in branches], dtype=np.int64),
+        roots=np.full(len(branches), NO_NODE),
+        max_fed=np.zeros(len(branches), dtype=np.int64),
         num_prefix_tokens=len(prefix),
         num_key_tokens=len(token_ids) - start,
     )
