@@ -13,7 +13,7 @@ A document that is read both ways goes in one step, however long it is: its firs
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -38,7 +38,7 @@ from hpd_core.decoding.next_token import Chosen
 from hpd_core.decoding.prompt import Prompt
 from hpd_core.decoding.scoring import Scoring
 from hpd_core.decoding.value_states import NO_VALUES, ValueStates
-from hpd_core.layout import FREE, NO_NODE, IntArray, Layout
+from hpd_core.layout import FREE, NO_NODE, IntArray
 from hpd_core.mixers.states import MixerCache, MixerShape
 from hpd_core.text.endings import Endings
 from hpd_core.text.member_tries import TrieTable
@@ -392,18 +392,16 @@ class Prefill:
         """Start with nothing fed."""
         self.num_fed = 0
         self._lengths = np.array([prompt.num_own_tokens for prompt in prompts], dtype=np.int64)
-        self._token_ids = self._padded(prompts, lambda layout: layout.token_ids)
-        self._positions = self._padded(prompts, lambda layout: layout.positions)
-        self._scopes = self._padded(prompts, lambda layout: layout.scopes)
-        self._lasts = self._padded(prompts, lambda layout: layout.lasts)
-        self._sights = self._padded(prompts, lambda layout: layout.sights)
+        # In the order of `NewTokens`.
+        names = ("token_ids", "positions", "sights", "scopes", "lasts")
+        self._tokens = [self._padded(prompts, name) for name in names]
         documents = [len(prompt.document_ids) for prompt in prompts if prompt.layout.reads_both_ways]
         self._least_columns = max(documents, default=0)
 
-    def _padded(self, prompts: Sequence[Prompt], pick: Callable[[Layout], IntArray]) -> IntArray:
+    def _padded(self, prompts: Sequence[Prompt], name: str) -> IntArray:
         padded = np.zeros((len(prompts), int(self._lengths.max())), dtype=np.int64)
         for row, prompt in enumerate(prompts):
-            padded[row, : prompt.num_own_tokens] = pick(prompt.layout)[prompt.num_tokens_before :]
+            padded[row, : prompt.num_own_tokens] = getattr(prompt.layout, name)[prompt.num_tokens_before :]
         return padded
 
     @property
@@ -413,11 +411,10 @@ class Prefill:
 
     def feed(self, max_tokens: int) -> NewTokens:
         """Return the next columns: at most `max_tokens` tokens, but at least one column and whole two-way documents."""
-        first, width = self.num_fed, self._token_ids.shape[1]
+        first, width = self.num_fed, self._tokens[0].shape[1]
         per_column = (self._lengths[:, None] > np.arange(first, width)).sum(axis=0)
         num_columns = max(1, int(np.searchsorted(np.cumsum(per_column), max_tokens, side="right")))
         self.num_fed = min(max(first + num_columns, self._least_columns), width)
         prompts, ranks = np.nonzero(self._lengths[:, None] > np.arange(first, self.num_fed))
-        at = prompts, first + ranks
-        placed = self._token_ids[at], self._positions[at], self._sights[at]
-        return NewTokens(*placed, self._scopes[at], self._lasts[at], prompts, ranks)
+        fed = [array[prompts, first + ranks] for array in self._tokens]
+        return NewTokens(*[*fed, prompts, ranks])

@@ -128,12 +128,11 @@ class CohortCache:
         self._allocate(num_columns)
 
     def _allocate(self, num_columns: int) -> None:
-        num_prompts, capacity = len(self.prefixes), self.pool.order.room_for(num_columns)
-        self._block = self.pool.take(num_prompts, capacity)
-        size = (num_prompts, capacity)
-        self._k_scopes = torch.full(size, PUBLIC, dtype=torch.int64, device=self._device)
-        self._k_lasts = torch.full(size, EVERYBODY, dtype=torch.int64, device=self._device)
-        self._k_positions = torch.full(size, UNSEEN, dtype=torch.int64, device=self._device)
+        num_prompts, self._capacity = len(self.prefixes), self.pool.order.room_for(num_columns)
+        self._block = self.pool.take(num_prompts, self._capacity)
+        self._columns = torch.empty((3, num_prompts, self._capacity), dtype=torch.int64, device=self._device)
+        for array, empty in zip(self._columns, (PUBLIC, EVERYBODY, UNSEEN), strict=True):
+            array.fill_(empty)
 
     @classmethod
     def for_prompts(cls, pool: CachePool, prefixes: Sequence[PrefixCache | None], num_columns: IntArray) -> CohortCache:
@@ -156,7 +155,7 @@ class CohortCache:
         pairs = list(zip(caches, picked, strict=True))
         prefixes = [cache.prefixes[row] for cache, rows in pairs for row in rows]
         used = np.concatenate([cache.used[rows] for cache, rows in pairs])[order]
-        num_columns = min(grown(int(used.max())), max(cache._k_positions.shape[1] for cache in caches))
+        num_columns = min(grown(int(used.max())), max(cache._capacity for cache in caches))
         merged = cls(caches[0].pool, [prefixes[row] for row in order], used, num_columns)
         places = np.split(np.argsort(order), np.cumsum([len(rows) for rows in picked])[:-1])
         for (cache, rows), place in zip(pairs, places, strict=True):
@@ -186,8 +185,7 @@ class CohortCache:
 
     def _capacity_for(self, num_columns: int) -> int:
         """Return the capacity for so many columns: the present one, or a larger one with some to spare."""
-        capacity = self._k_positions.shape[1]
-        return capacity if num_columns <= capacity else max(num_columns, grown(capacity))
+        return self._capacity if num_columns <= self._capacity else max(num_columns, grown(self._capacity))
 
     def append(self, tokens: NewTokens, start: int, kept: IntArray, *, is_prefill: bool = False) -> AttentionPlan:
         """Give each new token a column, and return where the attention stores and finds keys and values.
@@ -200,7 +198,7 @@ class CohortCache:
         columns = self.used[tokens.prompts] + tokens.ranks
         counts = np.bincount(tokens.prompts, minlength=len(self.used))
         self.used = self.used + counts
-        if (capacity := self._capacity_for(self.num_columns)) > self._k_positions.shape[1]:
+        if (capacity := self._capacity_for(self.num_columns)) > self._capacity:
             self._move(kept, kept, capacity)
 
         num_rows = int(tokens.ranks.max()) + 1
@@ -211,9 +209,8 @@ class CohortCache:
         q_scopes[flat], q_sights[flat] = tokens.scopes, tokens.sights
         put = partial(to_device, device=self._device)
         kv_prompts, kv_columns = put(np.ascontiguousarray(tokens.prompts)), put(columns)
-        self._k_scopes[kv_prompts, kv_columns] = put(tokens.scopes)
-        self._k_lasts[kv_prompts, kv_columns] = put(tokens.lasts)
-        self._k_positions[kv_prompts, kv_columns] = put(tokens.positions)
+        self._columns[:, kv_prompts, kv_columns] = put(np.stack([tokens.scopes, tokens.lasts, tokens.positions]))
+        k_scopes, k_lasts, k_positions = self._columns[:, :, : self.num_columns]
         return AttentionPlan(
             start=start,
             stop=start + len(tokens.token_ids),
@@ -223,9 +220,9 @@ class CohortCache:
             kv_columns=kv_columns,
             q_scopes=put(q_scopes).view(shape),
             q_sights=put(q_sights).view(shape),
-            k_scopes=self._k_scopes[:, : self.num_columns],
-            k_lasts=self._k_lasts[:, : self.num_columns],
-            k_positions=self._k_positions[:, : self.num_columns],
+            k_scopes=k_scopes,
+            k_lasts=k_lasts,
+            k_positions=k_positions,
             keys=self._block.keys,
             values=self._block.values,
             groups=prompt_groups(self.prefixes),
@@ -241,7 +238,8 @@ class CohortCache:
         rejected = to_device(np.nonzero(wrong)[0], self._device)
         # No token may see their columns from now on.
         unseen = torch.full_like(rejected, UNSEEN)  # a Python number would be copied to a GPU, and waited for
-        self._k_positions[plan.kv_prompts[rejected], plan.kv_columns[rejected]] = unseen
+        _, _, positions = self._columns
+        positions[plan.kv_prompts[rejected], plan.kv_columns[rejected]] = unseen
         prompts = np.repeat(np.arange(len(plan.counts)), plan.counts)
         self.used = self.used - plan.counts + counts_without_last(prompts, wrong, len(plan.counts))
 
@@ -249,8 +247,7 @@ class CohortCache:
         """Keep only these rows, in a new block."""
         self.prefixes = [self.prefixes[row] for row in rows]
         self.used = self.used[rows]
-        capacity = self._k_positions.shape[1]
-        self._move(rows, np.arange(len(rows)), min(grown(self.num_columns), capacity))
+        self._move(rows, np.arange(len(rows)), min(grown(self.num_columns), self._capacity))
 
     def _move(self, picked: IntArray, rows: IntArray, num_columns: int) -> None:
         """Move the rows `picked` to `rows` of a new block; those that are not picked are lost."""
@@ -261,12 +258,10 @@ class CohortCache:
 
     def _copy(self, source: CohortCache, picked: IntArray, rows: IntArray) -> None:
         """Copy the used columns of the rows `picked` of another cache into `rows`."""
-        num_columns = min(source._k_positions.shape[1], self._k_positions.shape[1])
+        num_columns = min(source._capacity, self._capacity)
         self._block.copy_prompts(rows, source._block, picked, np.minimum(self.used[rows], num_columns))
         to, from_ = to_device(rows, self._device), to_device(picked, self._device)
-        self._k_scopes[to, :num_columns] = source._k_scopes[from_, :num_columns]
-        self._k_lasts[to, :num_columns] = source._k_lasts[from_, :num_columns]
-        self._k_positions[to, :num_columns] = source._k_positions[from_, :num_columns]
+        self._columns[:, to, :num_columns] = source._columns[:, from_, :num_columns]
 
     def prefix_caches(self) -> list[PrefixCache]:
         """Return each prompt's keys and values, after those that it attends to, in memory of their own.
