@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -28,7 +28,13 @@ class MemberChoice:
 
 @dataclass(frozen=True, slots=True)
 class BranchEnd:
-    """A value that has ended: what a finished `Prompt` holds for branch number `branch`."""
+    """A value that has ended: what a finished `Prompt` holds for branch number `branch`.
+
+    Attributes:
+        tokens, logprobs: generated ids (the closing one last) and their log-probabilities.
+        closed: False if the value was cut at its limit.
+        choice: how it was chosen among members; None: decoded token by token.
+    """
 
     branch: int
     tokens: list[int]
@@ -97,9 +103,7 @@ class Prompt:
         leases: leases of its values' entries in tables; they end when it is finished.
         is_dropped: whether the caller gave it up: its running values end as they are.
         was_displaced: whether it lost its memory to others. It then reserves the most that it may need.
-        tokens, logprobs: after it is finished, per branch: generated ids (the closing one last) and their
-            log-probabilities. `closed[b]` is False if the value was cut at its limit.
-        choices: likewise, per branch, how it was chosen among members; None: decoded token by token.
+        ends: its values, after it is finished.
         num_scored_tokens: likewise: number of tokens fed to choose among members that are no part of an answer.
     """
 
@@ -116,10 +120,7 @@ class Prompt:
     leases: list[Lease[Any]] = field(default_factory=list)
     is_dropped: bool = False
     was_displaced: bool = False
-    tokens: list[list[int]] = field(default_factory=list)
-    logprobs: list[list[float]] = field(default_factory=list)
-    closed: list[bool] = field(default_factory=list)
-    choices: list[MemberChoice | None] = field(default_factory=list)
+    ends: list[BranchEnd] = field(default_factory=list)
     num_scored_tokens: int = 0
 
     @property
@@ -128,11 +129,14 @@ class Prompt:
         return [*dict.fromkeys(slot.trunk for slot in self.slots), *self.twins]
 
     @property
-    def ends(self) -> Iterator[BranchEnd]:
-        """Its values, after it is finished."""
-        columns: Iterable[Any] = zip(self.tokens, self.logprobs, self.closed, self.choices, strict=True)
-        for branch, column in enumerate(columns):
-            yield BranchEnd(branch, *column)
+    def tokens(self) -> list[list[int]]:
+        """Generated ids of each value, after it is finished."""
+        return [end.tokens for end in self.ends]
+
+    @property
+    def logprobs(self) -> list[list[float]]:
+        """Their log-probabilities."""
+        return [end.logprobs for end in self.ends]
 
     @property
     def document_ids(self) -> IntArray:
@@ -142,7 +146,7 @@ class Prompt:
     @property
     def is_finished(self) -> bool:
         """Whether its values are there."""
-        return bool(self.tokens)
+        return bool(self.ends)
 
     @property
     def num_tokens_before(self) -> int:

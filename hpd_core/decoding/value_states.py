@@ -200,12 +200,7 @@ class ValueStates:
     def write_back(self, row: int, prompt: Prompt) -> None:
         """Write a finished prompt's values into it."""
         prompt.num_scored_tokens = int(self.num_scored[row])
-        for branch in range(prompt.layout.num_branches):
-            end = self._end(row, branch)
-            prompt.tokens.append(end.tokens)
-            prompt.logprobs.append(end.logprobs)
-            prompt.closed.append(end.closed)
-            prompt.choices.append(end.choice)
+        prompt.ends = [self._end(row, branch) for branch in range(prompt.layout.num_branches)]
 
     def tell(self, row: int, prompt: Prompt) -> None:
         """Report values that have ended since the last call to `prompt.on_ended`, unless the prompt is dropped."""
@@ -223,20 +218,13 @@ class ValueStates:
         self.live[rows] = self.is_scored[rows] = False
 
     def _end(self, row: int, branch: int) -> BranchEnd:
-        count = self.counts[row, branch]
-        return BranchEnd(
-            branch,
-            self.tokens[row, branch, :count].tolist(),
-            self.logprobs[row, branch, :count].tolist(),
-            bool(self.closed[row, branch]),
-            self._choice(row, branch),
-        )
-
-    def _choice(self, row: int, branch: int) -> MemberChoice | None:
-        if not self.sure[row, branch]:
-            return None
-        is_sure = bool(self.sure[row, branch] == 1)
-        return MemberChoice(is_sure, float(self.shares[row, branch]), float(self.margins[row, branch]))
+        at = row, branch
+        choice = None
+        if self.sure[at]:
+            choice = MemberChoice(bool(self.sure[at] == 1), float(self.shares[at]), float(self.margins[at]))
+        written = slice(self.counts[at])
+        tokens, logprobs = self.tokens[row, branch, written].tolist(), self.logprobs[row, branch, written].tolist()
+        return BranchEnd(branch, tokens, logprobs, bool(self.closed[at]), choice)
 
 
 def _stack(arrays: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:

@@ -259,7 +259,7 @@ def assert_equals_oracle(
 ) -> None:
     """Token for token, unless the oracle itself was at a near-tie; then teacher-forced on our tokens."""
     expected = case.expected(model, endings)
-    ours = [branch for branch, choice in enumerate(prompt.choices) if choice is None]
+    ours = [end.branch for end in prompt.ends if end.choice is None]
     if [expected[branch].tokens for branch in ours] != [prompt.tokens[branch] for branch in ours]:
         expected = case.forced(model, endings, prompt.tokens)
         for branch in ours:
@@ -268,7 +268,7 @@ def assert_equals_oracle(
                 assert behind <= NEAR_TIE, f"token {index} is {token}, {behind:.2e} deviations behind the oracle's"
     for branch in ours:
         value = expected[branch]
-        assert prompt.closed[branch] == value.closed
+        assert prompt.ends[branch].closed == value.closed
         if not value.closed:
             assert len(prompt.tokens[branch]) == prompt.layout.max_new_tokens[branch], "the value was cut too early"
         assert len(prompt.logprobs[branch]) == len(value.tokens)
@@ -284,7 +284,7 @@ def _assert_is_likeliest(
     model: Any, case: TreeCase, given: Branch, prompt: Prompt, branch: int, threshold: float | None
 ) -> None:
     """What was chosen among members is what a forward for each of them says."""
-    choice, members = prompt.choices[branch], given.members
+    choice, members = prompt.ends[branch].choice, given.members
     if members is None:
         assert choice is None
         return
@@ -300,7 +300,7 @@ def _assert_is_likeliest(
     member = meanings[spellings.index(tokens)]
     by_tokens = dict(expected.spellings[member])
     np.testing.assert_allclose(prompt.logprobs[branch], by_tokens[tokens], atol=LOGPROB_TOLERANCE)
-    assert prompt.closed[branch]
+    assert prompt.ends[branch].closed
     assert choice.share <= expected.shares[member] + NEGLIGIBLE + LOGPROB_TOLERANCE
     if not choice.is_sure:
         return

@@ -73,13 +73,13 @@ def test_float32_is_near_the_oracle(way: str) -> None:
         oracle = build(family, torch.float32)
         for case, prompt in zip(cases, prompts, strict=True):
             forced = case.forced(oracle, endings, prompt.tokens)
-            for value, tokens, choice in zip(forced, prompt.tokens, prompt.choices, strict=True):
-                if choice is not None:
+            for value, end in zip(forced, prompt.ends, strict=True):
+                if end.choice is not None:
                     continue
-                behind = [value.behind(index, token) for index, token in enumerate(tokens)]
+                behind = [value.behind(index, token) for index, token in enumerate(end.tokens)]
                 assert max(behind) < WORST_BEHIND
                 num_flips += sum(each > 0 for each in behind)
-                num_tokens += len(tokens)
+                num_tokens += len(end.tokens)
     print(f"{way}: {num_flips} of {num_tokens} tokens are not the oracle's")
     assert num_tokens > 150
     assert num_flips / num_tokens < FLIP_SHARE

@@ -44,7 +44,7 @@ def answers(model: Any, seed: int, *, prompts: int, config: EngineConfig) -> lis
 
 
 def read(prompt: Prompt) -> tuple[Any, ...]:
-    return prompt.tokens, prompt.logprobs, prompt.closed
+    return prompt.tokens, prompt.logprobs, [end.closed for end in prompt.ends]
 
 
 @pytest.mark.parametrize("family", ALIKE)
