@@ -29,7 +29,7 @@ from hpd_core.errors import SchemaError
 from hpd_core.json_schema.answers import FORMATS
 from hpd_core.json_schema.references import References, Unsplit
 from hpd_core.text.grammars import PatternError, compiled, grammar_problem
-from hpd_core.text.template import Piece, PromptTemplate, chat_wrapping, single_header
+from hpd_core.text.template import Frame, Piece, PromptTemplate, chat_wrapping, single_header
 from hpd_core.text.value_kinds import (
     Boolean,
     FreeText,
@@ -296,9 +296,6 @@ _INSTRUCTION = "Fill in a form from a document."
 _RULES = """\
 Answer with JSON: one object with a key for each field, every field on a line of its own. Copy what the document says \
 in as few words as possible. Where a field may be null, write null if the document does not say it."""
-
-Frame = tuple[tuple[Piece, ...], tuple[Piece, ...]]
-"""Pieces before a document, and between it and the answer's first key."""
 
 
 def render_frame(form: Node, template: PromptTemplate, tokenizer: Any, instruction: str | None) -> Frame:

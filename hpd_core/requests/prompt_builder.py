@@ -104,13 +104,13 @@ class PromptBuilder:
         """Return the category's token ids; computed once per schema. Raise PromptError if it cannot be tokenized."""
         if schema not in self._categories:
             stacked = self._config.layout == "stacked"
-            frame = render_frame(self._config.prompt, schema, self._segments.tokenizer, stacked=stacked)
+            prefix, suffix = render_frame(self._config.prompt, schema, self._segments.tokenizer, stacked=stacked)
             opening = [] if stacked else [Piece(texts.single_header(), True)]
             opened = [self._branch(*each) for each in zip(self._keys(schema), schema.attributes, strict=True)]
             branches, leases = zip(*opened, strict=True)
             self._categories[schema] = CategoryTokens(
-                prefix=tuple(self._segments.encode_pieces(frame.prefix, begins=True)),
-                suffix=self._segments.encode_pieces([*frame.suffix, *opening]),
+                prefix=tuple(self._segments.encode_pieces(prefix, begins=True)),
+                suffix=self._segments.encode_pieces([*suffix, *opening]),
                 branches=branches,
                 leases=leases,
             )

@@ -179,12 +179,8 @@ class Piece:
     trusted: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Frame:
-    """Text around the documents: `prefix` before them, `suffix` between them and the answer."""
-
-    prefix: tuple[Piece, ...]
-    suffix: tuple[Piece, ...]
+Frame = tuple[tuple[Piece, ...], tuple[Piece, ...]]
+"""Pieces before the documents, and between them and the answer."""
 
 
 def render_frame(template: PromptTemplate, schema: CategorySchema, tokenizer: Any, *, stacked: bool) -> Frame:
@@ -199,7 +195,7 @@ def render_frame(template: PromptTemplate, schema: CategorySchema, tokenizer: An
     head, tail = chat_wrapping(template, tokenizer)
     attributes = "\n".join(render_attribute(attribute, template.max_listed_values) for attribute in schema.attributes)
     prefix = (Piece(head + before, True), Piece(attributes, False), Piece(between, True))
-    return Frame(prefix=prefix, suffix=(Piece(after + tail, True),))
+    return prefix, (Piece(after + tail, True),)
 
 
 def chat_wrapping(template: PromptTemplate, tokenizer: Any) -> tuple[str, str]:

@@ -16,8 +16,8 @@ SCHEMA = CategorySchema(category="Shoes", attributes=(Attribute(name="Brand"),))
 
 
 def rendered(template: PromptTemplate, tokenizer: Any) -> str:
-    frame = render_frame(template, SCHEMA, tokenizer, stacked=False)
-    return "".join(piece.text for piece in (*frame.prefix, *frame.suffix))
+    prefix, suffix = render_frame(template, SCHEMA, tokenizer, stacked=False)
+    return "".join(piece.text for piece in (*prefix, *suffix))
 
 
 # How families tell the date. All of them ask transformers' clock.

@@ -39,7 +39,8 @@ THINKING = (
 
 
 def frame_text(frame: Frame, document: str = "DOC") -> str:
-    return "".join(piece.text for piece in frame.prefix) + document + "".join(piece.text for piece in frame.suffix)
+    prefix, suffix = ("".join(piece.text for piece in pieces) for pieces in frame)
+    return prefix + document + suffix
 
 
 def rendered(template: PromptTemplate, tokenizer: Any, *, stacked: bool = False) -> str:
