@@ -16,8 +16,9 @@ from hpd_core.errors import ModelError
 from hpd_core.extractor import Extractor
 from hpd_core.families.table import refuse_both_ways
 from hpd_core.json_schema.answers import JsonFuture, JsonResult, OnField
-from hpd_core.json_schema.extraction import JsonForm, submit_json
-from hpd_core.json_schema.schema_reader import SchemaLimits
+from hpd_core.json_schema.extraction import submit_json
+from hpd_core.json_schema.form import render_frame
+from hpd_core.json_schema.schema_reader import SchemaLimits, as_mapping, read_schema
 from hpd_core.models import description, loading, steering
 from hpd_core.models.loading import Weights
 from hpd_core.parallel.group import Group
@@ -192,8 +193,10 @@ class Engine(Extractor):
         Raises:
             SchemaError: the schema is malformed, outside of the subset or too large.
         """
-        form = JsonForm.of(schema, self.config.prompt, self._segments.tokenizer, instruction, limits or SchemaLimits())
-        return submit_json(self._completions, documents, form, on_field)
+        plain = as_mapping(schema)
+        form = read_schema(plain, limits or SchemaLimits())
+        frame = render_frame(form, self.config.prompt, self._segments.tokenizer, instruction)
+        return submit_json(self._completions, documents, plain, form, frame, on_field)
 
     def extract_json(
         self,

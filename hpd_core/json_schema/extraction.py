@@ -3,55 +3,33 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import CancelledError
-from dataclasses import dataclass
 from functools import partial
 from threading import Lock
-from typing import Any, Self
-
-from pydantic import BaseModel
+from typing import Any
 
 from hpd_core.errors import PromptError
 from hpd_core.json_schema.answers import JsonFuture, JsonResult, OnField, Problem, checker
-from hpd_core.json_schema.form import Frame, Node, render_frame
+from hpd_core.json_schema.form import Node
 from hpd_core.json_schema.questions import Assembly, FormQuestion, Questions, found_by
-from hpd_core.json_schema.schema_reader import SchemaLimits, as_mapping, read_schema
 from hpd_core.requests.calls import Completion, CompletionFuture, OnBranch, Trunk, TrunkCompletions
 from hpd_core.requests.results import Completions
-from hpd_core.text.template import PromptTemplate
+from hpd_core.text.template import Frame
 
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class JsonForm:
-    """Parsed schema, with the texts around a document."""
-
-    schema: Mapping[str, Any]
-    form: Node
-    frame: Frame
-
-    @classmethod
-    def of(
-        cls,
-        schema: Mapping[str, Any] | type[BaseModel],
-        template: PromptTemplate,
-        tokenizer: Any,
-        instruction: str | None,
-        limits: SchemaLimits,
-    ) -> Self:
-        """Read the schema. Raise SchemaError and PromptError."""
-        plain = as_mapping(schema)
-        form = read_schema(plain, limits)
-        return cls(plain, form, render_frame(form, template, tokenizer, instruction))
-
-
 def submit_json(
-    completions: Completions, documents: Sequence[str], form: JsonForm, on_field: OnField | None
+    completions: Completions,
+    documents: Sequence[str],
+    schema: Mapping[str, Any],
+    form: Node,
+    frame: Frame,
+    on_field: OnField | None,
 ) -> JsonFuture:
-    """Submit documents as `Engine.submit_json`."""
-    run = _Run(completions, form, on_field, list(documents))
+    """Submit documents as `Engine.submit_json`, with the form of the schema and the texts around a document."""
+    run = _Run(completions, [_Document(text, form, frame) for text in documents], checker(schema), on_field)
     run.start()
     return run.future
 
@@ -59,10 +37,10 @@ def submit_json(
 class _Document:
     """Document that is being decoded."""
 
-    def __init__(self, text: str, form: JsonForm) -> None:
+    def __init__(self, text: str, form: Node, frame: Frame) -> None:
         self._form = form
-        self.trunk = Trunk(form.frame[0], text, form.frame[1])
-        self.questions = Questions(form.form)
+        self.trunk = Trunk(frame[0], text, frame[1])
+        self.questions = Questions(form)
         self.asked: list[FormQuestion] = self.questions.next_wave()
         self._num_prompt_tokens = self._num_output_tokens = 0
         self._error: str | None = None
@@ -83,12 +61,12 @@ class _Document:
             return
         self.asked = self.questions.next_wave()
 
-    def result(self, problems_of: Any) -> JsonResult:
+    def result(self, problems_of: Callable[[Any], list[Problem]]) -> JsonResult:
         """Return the result, when nothing is left to ask."""
         if self._error is not None:
             return JsonResult(None, (Problem("", self._error),))
         answers = self.questions.answers
-        data = Assembly(answers, self.questions.lengths).of(self._form.form)
+        data = Assembly(answers, self.questions.lengths).of(self._form)
         problems = dict.fromkeys([*self.questions.problems, *problems_of(data)])
         fields = {answer.path: answer for answer in answers.values()}
         return JsonResult(data, tuple(problems), fields, self._num_prompt_tokens, self._num_output_tokens)
@@ -98,12 +76,15 @@ class _Run:
     """Documents of one call."""
 
     def __init__(
-        self, completions: Completions, form: JsonForm, on_field: OnField | None, documents: Sequence[str]
+        self,
+        completions: Completions,
+        documents: Sequence[_Document],
+        problems_of: Callable[[Any], list[Problem]],
+        on_field: OnField | None,
     ) -> None:
         self.future = JsonFuture(self._abandon)
-        self._completions, self._form, self._on_field = completions, form, on_field
-        self._problems_of = checker(form.schema)
-        self._documents = [_Document(text, form) for text in documents]
+        self._completions, self._documents = completions, documents
+        self._problems_of, self._on_field = problems_of, on_field
         self._results: dict[int, JsonResult] = {}
         self._asked: dict[int, CompletionFuture] = {}
         self._lock = Lock()
