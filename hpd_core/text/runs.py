@@ -70,10 +70,14 @@ def runs_of(lines: Iterable[str]) -> list[str]:
     read = [_Line.of(line) for line in lines]
     spans = [line.spans(_LONGEST, _MOST_WORDS) for line in read]
     for most_words in _SHORTER:
-        if sum(map(len, spans)) <= MOST_RUNS:
+        if sum(int(each.counts.sum()) for of_line in spans for each in of_line) <= MOST_RUNS:
             break
         spans = [line.spans(0, most_words) for line in read]
-    found = (line.text[a:b] for line, each in zip(read, spans, strict=True) for a, b in each.pairs())
+    found = (
+        line.text[a:b]
+        for line, (near, whole) in zip(read, spans, strict=True)
+        for a, b in sorted({*near.pairs(), *whole.pairs()})
+    )
     return list(islice(dict.fromkeys(islice(found, _MOST_PLACES)), MOST_RUNS))
 
 
@@ -108,18 +112,6 @@ class _Spans:
 
 
 @dataclass(frozen=True, slots=True)
-class _BothSpans:
-    near: _Spans
-    whole: _Spans
-
-    def __len__(self) -> int:
-        return int(self.near.counts.sum() + self.whole.counts.sum())
-
-    def pairs(self) -> list[tuple[int, int]]:
-        return sorted({*self.near.pairs(), *self.whole.pairs()})
-
-
-@dataclass(frozen=True, slots=True)
 class _Line:
     """Line with the ends of its non-space characters, the starts and ends of its pieces, and the ends of its words."""
 
@@ -143,11 +135,11 @@ class _Line:
         words = [match.end() for match in _WORD.finditer(text)]
         return cls(text, *(np.array(each, dtype=np.int64) for each in (characters, starts, stops, words)))
 
-    def spans(self, longest: int, most_words: int) -> _BothSpans:
-        """Return the runs of at most `most_words` words that end with a piece, and short ones that end anywhere."""
+    def spans(self, longest: int, most_words: int) -> tuple[_Spans, _Spans]:
+        """Return short runs that end anywhere, and those of at most `most_words` words that end with a piece."""
         first = np.searchsorted(self.words, self.starts, side="right")
         few, many = (
             self.words[np.minimum(first + count - 1, len(self.words) - 1)] for count in (_FEW_WORDS, most_words)
         )
         near, many = np.minimum(self.starts + longest, few), np.minimum(self.starts + _OF_A_WORD * most_words, many)
-        return _BothSpans(_Spans.of(self.starts, self.characters, near), _Spans.of(self.starts, self.stops, many))
+        return _Spans.of(self.starts, self.characters, near), _Spans.of(self.starts, self.stops, many)
