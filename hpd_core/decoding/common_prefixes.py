@@ -29,14 +29,14 @@ from hpd_core.layout import IntArray, tree_layout
 
 
 class CommonPrefixes:
-    """Cache of computed prefixes and texts; knows what is missing before a prompt can run.
+    """Cache of computed prefixes and texts; knows what is missing before a prompt can run, and what slots they take.
 
     Prefixes of categories are kept after their last use; texts only while prompts that begin with them wait.
     """
 
-    def __init__(self, share_text: bool) -> None:
+    def __init__(self, share_text: bool, mixer_room: MixerRoom) -> None:
         """Start empty. `share_text`: whether texts are shared, too."""
-        self._share_text = share_text
+        self._share_text, self._trunk = share_text, mixer_room.trunk
         self._prefixes: OrderedDict[Any, PrefixCache] = OrderedDict()  # least recently used first
         self._texts: dict[SharedText, PrefixCache] = {}
         self._longest: dict[Prompt, SharedText] = {}  # the longest text of each waiting prompt
@@ -106,20 +106,6 @@ class CommonPrefixes:
                 self._texts.pop(text, None)
             text = text.parent
 
-    @property
-    def texts(self) -> Collection[PrefixCache]:
-        """KV of texts that prompts wait for."""
-        return self._texts.values()
-
-    @property
-    def prefixes(self) -> Collection[PrefixCache]:
-        """KV of categories' prefixes, the least recently used first."""
-        return self._prefixes.values()
-
-    def forget(self, prefixes: Collection[PrefixCache]) -> None:
-        """Evict these prefixes; they are computed again when they are needed."""
-        self._prefixes = OrderedDict((key, kept) for key, kept in self._prefixes.items() if kept not in prefixes)
-
     # Missing KV.
 
     def missing(self, prompt: Prompt) -> Any:
@@ -161,18 +147,12 @@ class CommonPrefixes:
         while len(self._prefixes) > most:
             self._prefixes.popitem(last=False)
 
+    # Slots of the prefixes that cohorts attend to, and of those that wait for cohorts.
 
-class PrefixSlots:
-    """Slots of the prefixes that cohorts attend to, and of those that wait for cohorts."""
-
-    def __init__(self, common: CommonPrefixes, mixer_room: MixerRoom) -> None:
-        """Start counting."""
-        self._common, self._trunk = common, mixer_room.trunk
-
-    def count(
+    def num_slots(
         self, running: Sequence[Cohort], computed: Cohort | None = None, users: Iterable[PrefixCache] = ()
     ) -> int:
-        """Return how many slots they take: shared ones count once.
+        """Return how many slots all take: shared ones count once.
 
         Of unused prefixes, texts count, and states of layers beside attention. The number of keys and values of unused
         category prefixes is limited by the settings instead.
@@ -183,20 +163,20 @@ class PrefixSlots:
         """
         used = self._used(running, users)
         num_tokens = sum(prefix.num_tokens for prefix in used)
-        num_states = len(used.union(self._common.prefixes))
+        num_states = len(used.union(self._prefixes.values()))
         if computed is not None:
             num_states += 2 * len(computed.prompts)
         return num_tokens + self._trunk * num_states
 
     def _used(self, running: Sequence[Cohort], others: Iterable[PrefixCache]) -> set[PrefixCache]:
-        return {*others, *self._common.texts}.union(*(cohort.shared_prefixes for cohort in running))
+        return {*others, *self._texts.values()}.union(*(cohort.shared_prefixes for cohort in running))
 
     @property
-    def of_new_prefix(self) -> int:
+    def slots_of_new_prefix(self) -> int:
         """Slots that count for a new category prefix: while it is computed, and in its own place."""
         return 2 * self._trunk
 
-    def of_new_text(self, text: Prompt) -> int:
+    def slots_of_new_text(self, text: Prompt) -> int:
         """Return the most slots that a shared text takes: while it is computed, and in its own place."""
         return 2 * (text.layout.num_tokens + self._trunk)
 
@@ -221,10 +201,11 @@ class PrefixSlots:
         if not self._trunk:
             return False
         used = self._used(running, users)
-        idle = [prefix for prefix in self._common.prefixes if prefix not in used]
+        idle = [key for key, prefix in self._prefixes.items() if prefix not in used]
         is_enough = over <= self._trunk * len(idle)
         if is_enough or at_any_rate:
-            self._common.forget(set(idle[: -(-over // self._trunk)]))
+            for key in idle[: -(-over // self._trunk)]:
+                del self._prefixes[key]
         return is_enough
 
 

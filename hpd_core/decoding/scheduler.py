@@ -14,7 +14,7 @@ from hpd_core.attention.kv_cache import CacheOrder
 from hpd_core.attention.plan import PrefixCache
 from hpd_core.decoding.cohort import Cohort
 from hpd_core.decoding.cohort_cache import MixerRoom
-from hpd_core.decoding.common_prefixes import CommonPrefixes, PrefixSlots, SharedText
+from hpd_core.decoding.common_prefixes import CommonPrefixes, SharedText
 from hpd_core.decoding.memory import Limits
 from hpd_core.decoding.prompt import Prompt
 
@@ -69,8 +69,7 @@ class Scheduler:
         self._waiting: OrderedDict[Prompt, None] = OrderedDict()  # in the order of their submission
         self._turn: list[Prompt] | None = None  # result of `_next_in_turn`, until other prompts wait
         self._arrived: list[Prompt] = []  # waiting prompts not yet searched for common texts
-        self._common = CommonPrefixes(share_text)
-        self._prefix_slots = PrefixSlots(self._common, self._mixer_room)
+        self._common = CommonPrefixes(share_text, mixer_room)
         self._prefix_cohort: Cohort | None = None
         self._in_flight: set[Cohort] = set()  # in a step that is not finished
         self._num_cohorts = 0
@@ -200,12 +199,12 @@ class Scheduler:
                 users.add(prefix)
             count = len(ready) + 1
             num_own = (num_columns if self._order.by_address else count * widest) + count * widest_mixing
-            num_kept = self._prefix_slots.count(self.running, self._prefix_cohort, users)
+            num_kept = self._common.num_slots(self.running, self._prefix_cohort, users)
             over = num_cached + num_own + num_kept - most
             alone = not ready and not self.running
             if not alone and num_new > max_tokens:
                 break
-            if not self._prefix_slots.make_room(over, self.running, users, at_any_rate=alone) and not alone:
+            if not self._common.make_room(over, self.running, users, at_any_rate=alone) and not alone:
                 break
             ready.append((prompt, prefix))
         return ready
@@ -221,22 +220,22 @@ class Scheduler:
         most_prefixes = self.limits.max_cached_prefixes
         if not prompts or self._common.missing(prompts[0]) is None:
             most_prefixes = 0
-        num_free = self.limits.max_cached_tokens - self._num_cached() - self._prefix_slots.count(self.running)
+        num_free = self.limits.max_cached_tokens - self._num_cached() - self._common.num_slots(self.running)
         for number, prompt in enumerate(prompts):
             key = self._common.missing(prompt)
             if key is None or key in wanted:
                 continue
             if isinstance(key, SharedText):
                 bare, before = self._common.to_compute(key, prompt)
-                num_free -= self._prefix_slots.of_new_text(bare)
+                num_free -= self._common.slots_of_new_text(bare)
                 max_tokens -= bare.num_own_tokens
                 if (num_free < 0 or max_tokens < 0) and (wanted or self.running):
                     break
                 wanted[key] = bare, before
             elif number < num_near and num_prefixes < most_prefixes:
-                if needed := self._prefix_slots.of_new_prefix:
+                if needed := self._common.slots_of_new_prefix:
                     alone = not wanted and not self.running
-                    has_room = self._prefix_slots.make_room(needed - num_free, self.running, at_any_rate=alone)
+                    has_room = self._common.make_room(needed - num_free, self.running, at_any_rate=alone)
                     if not has_room and not alone:
                         break
                     num_free = max(num_free, needed) - needed
@@ -250,9 +249,9 @@ class Scheduler:
         """Give up texts that cannot fit, if nothing runs that would free memory when it ends; share less instead."""
         while isinstance(text := self._common.missing(prompt), SharedText):
             bare, before = self._common.to_compute(text, prompt)
-            num_slots = self._prefix_slots.of_new_text(bare) + self._prefix_slots.count(self.running)
+            num_slots = self._common.slots_of_new_text(bare) + self._common.num_slots(self.running)
             users = [] if before is None else [before]
-            if self._prefix_slots.make_room(num_slots - self.limits.max_cached_tokens, self.running, users):
+            if self._common.make_room(num_slots - self.limits.max_cached_tokens, self.running, users):
                 break
             text.is_given_up = True
 
@@ -287,7 +286,7 @@ class Scheduler:
         while sum(cohort.num_unfinished for cohort in self.running) > 1:
             idle = self._idle()
             needed = self._num_cached() + sum(cohort.next_cached_tokens - cohort.num_cached_tokens for cohort in idle)
-            kept = self._prefix_slots.count(self.running, self._prefix_cohort)
+            kept = self._common.num_slots(self.running, self._prefix_cohort)
             if needed + kept <= self.limits.max_cached_tokens:
                 return True
             youngest = max(self.running, key=lambda cohort: cohort.number)
@@ -339,7 +338,7 @@ class Scheduler:
         widest = max(-(-cohort.num_cached_tokens // len(cohort.prompts)) for cohort in cohorts)
         others = sum(cohort.num_cached_tokens for cohort in self.running if cohort not in cohorts)
         together = widest * sum(cohort.num_unfinished for cohort in cohorts)
-        kept = self._prefix_slots.count(self.running, self._prefix_cohort)
+        kept = self._common.num_slots(self.running, self._prefix_cohort)
         return together + others + kept <= self.limits.max_cached_tokens
 
 

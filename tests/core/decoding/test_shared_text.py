@@ -181,7 +181,7 @@ def test_what_is_shared_is_computed_once(attention: str) -> None:
     assert [prompt.num_shared_tokens for prompt in prompts] == [40] * 5
     assert total(reports) == apart - 4 * 40
     assert sum(len(report.computed_prefixes) for report in reports) == 1
-    assert not decoder._scheduler._common.texts, "nobody waits for it"
+    assert not decoder._scheduler._common._texts, "nobody waits for it"
 
 
 # Memory.
@@ -222,10 +222,10 @@ def test_a_text_whose_prompts_are_dropped_while_it_is_computed_is_not_kept(overl
     dropped, kept = family(4, shared=90, seed=1), family(others, shared=90, seed=2)
     decoder.add([*dropped, *kept])
     decoder.step()
-    assert not decoder._scheduler._common.texts, "it takes several steps"
+    assert not decoder._scheduler._common._texts, "it takes several steps"
     decoder.drop(dropped)
     while decoder.has_work:
         decoder.step()
     assert all(prompt.is_finished for prompt in kept)
-    assert not decoder._scheduler._common.texts
+    assert not decoder._scheduler._common._texts
     assert decoder.pool.num_used == 0

@@ -44,7 +44,7 @@ def kept_prefixes(decoder: Decoder) -> set[PrefixCache]:
     """That are cached, or that somebody attends to."""
     common = decoder._scheduler._common
     used = (cohort.shared_prefixes for cohort in cohorts_of(decoder))
-    return {*common.prefixes, *common.texts}.union(*used)
+    return {*common._prefixes.values(), *common._texts.values()}.union(*used)
 
 
 def unlike_prompts(rng: np.random.Generator, count: int, num_prefixes: int, head: Sequence[int] = ()) -> list[Prompt]:

@@ -51,7 +51,7 @@ class Checked:
         states = bytes_of_states(prefixes)
         num_states = states / (self.room.trunk * self.slot)
         assert len(prefixes) * 0.9 <= num_states <= len(prefixes)
-        counted = scheduler._prefix_slots.count(scheduler.running, scheduler._prefix_cohort)
+        counted = scheduler._common.num_slots(scheduler.running, scheduler._prefix_cohort)
         assert states <= counted * self.slot
         for cohort, found in zip(cohorts_of(self._decoder), allocated, strict=True):
             assert sum(found) <= cohort.most_cached_tokens * (self.slot + 16)  # the scope and position of a column
