@@ -54,22 +54,14 @@ class TokenBytes:
                     steps.append(nodes[text[: size - 1]] * 256 + text[size - 1])
                     nodes[text[:size]] = len(nodes)
         keys = np.array(steps, dtype=np.int64)
-        order = np.argsort(keys)
-        self._steps, self._behind = keys[order], order + 1
-        self._children = np.searchsorted(self._steps, np.arange(len(nodes) + 1) * 256)
+        self.steps = _Steps(keys // 256, keys % 256, np.arange(1, len(nodes)))
+        self._children = np.searchsorted(self.steps.keys, np.arange(len(nodes) + 1) * 256)
         self._goes_on = np.zeros(len(nodes), dtype=bool)
         self._goes_on[keys // 256] = True
         places = [nodes[text] for text, ids in self.ids.items() for _ in ids]
         written = np.array([index for ids in self.ids.values() for index in ids], dtype=np.int64)
         self._tokens = written[np.argsort(places, kind="stable")]
         self._first = np.searchsorted(np.sort(places), np.arange(len(nodes) + 1))
-
-    def behind(self, nodes: IntArray, bytes_: IntArray) -> tuple[npt.NDArray[np.bool_], IntArray]:
-        """Return whether each node has a child by its byte, bool [n], and the children that exist."""
-        steps = nodes * 256 + bytes_
-        places = np.minimum(np.searchsorted(self._steps, steps), len(self._steps) - 1)
-        found = self._steps[places] == steps
-        return found, self._behind[places[found]]
 
     def num_children(self, nodes: IntArray) -> int:
         """Return the number of children of these nodes."""
@@ -78,7 +70,7 @@ class TokenBytes:
     def children(self, nodes: IntArray) -> tuple[IntArray, IntArray, IntArray]:
         """Return the children of these nodes, the byte that leads to each, and the index of its parent in `nodes`."""
         places, parts = ranges(self._children, nodes)
-        return self._behind[places], self._steps[places] % 256, parts
+        return self.steps.targets[places], self.steps.keys[places] % 256, parts
 
     def tokens(self, nodes: IntArray) -> tuple[IntArray, IntArray]:
         """Return the tokens of these nodes, and for each the index of its node in `nodes`."""
@@ -166,7 +158,7 @@ def compile_automaton(automaton: Automaton, tokens: TokenBytes) -> TokenStates |
 def _token_ways(automaton: Automaton, tokens: TokenBytes) -> tuple[IntArray, IntArray, IntArray]:
     """Return (nodes, tokens, nodes after them) of all tokens writable at each node."""
     first = np.searchsorted(automaton.sources, np.arange(automaton.num_nodes + 1))
-    steps = _Steps(automaton)
+    steps = _Steps(automaton.sources, automaton.bytes_, automaton.targets)
     found: list[tuple[IntArray, IntArray, IntArray]] = [(np.zeros(0, dtype=np.int64),) * 3]
     for begin in range(0, automaton.num_nodes, _NODES_AT_ONCE):
         # Extend what is written from these nodes byte by byte: start node, current node, and node in the tokens' trie.
@@ -180,7 +172,7 @@ def _token_ways(automaton: Automaton, tokens: TokenBytes) -> tuple[IntArray, Int
                 origins, prefixes, nodes = origins[parts[is_way]], prefixes[is_way], targets
             else:
                 ways, parts = ranges(first, nodes)
-                is_written, prefixes = tokens.behind(prefixes[parts], automaton.bytes_[ways])
+                is_written, prefixes = tokens.steps.behind(prefixes[parts], automaton.bytes_[ways])
                 origins, nodes = origins[parts[is_written]], automaton.targets[ways[is_written]]
             ids, parts = tokens.tokens(prefixes)
             found.append((origins[parts], ids, nodes[parts]))
@@ -191,19 +183,19 @@ def _token_ways(automaton: Automaton, tokens: TokenBytes) -> tuple[IntArray, Int
 
 
 class _Steps:
-    """Ways of an automaton, looked up by node and byte."""
+    """Ways between nodes, looked up by node and byte."""
 
-    def __init__(self, automaton: Automaton) -> None:
-        keys = automaton.sources * 256 + automaton.bytes_
+    def __init__(self, sources: IntArray, bytes_: IntArray, targets: IntArray) -> None:
+        keys = sources * 256 + bytes_
         order = np.argsort(keys)
-        self._keys, self._targets = keys[order], automaton.targets[order]
+        self.keys, self.targets = keys[order], targets[order]
 
     def behind(self, nodes: IntArray, bytes_: IntArray) -> tuple[npt.NDArray[np.bool_], IntArray]:
         """Return whether each node has a way by its byte, bool [n], and the targets of those ways."""
         keys = nodes * 256 + bytes_
-        places = np.minimum(np.searchsorted(self._keys, keys), len(self._keys) - 1)
-        found = self._keys[places] == keys
-        return found, self._targets[places[found]]
+        places = np.minimum(np.searchsorted(self.keys, keys), len(self.keys) - 1)
+        found = self.keys[places] == keys
+        return found, self.targets[places[found]]
 
 
 def _reached(num_nodes: int, start: int, sources: IntArray, targets: IntArray) -> npt.NDArray[np.bool_]:
