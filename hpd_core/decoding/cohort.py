@@ -250,10 +250,12 @@ class Cohort:
         else:
             theirs, their_nodes = self._scoring.feed(values, max_scored)
             ours = TokensInAnyOrder(token_ids, positions, scopes, lasts, prompts)
-            tokens, (own, scored) = NewTokens.of_parts(ours, theirs)
-            states, nodes = (
-                _placed(own, scored, *pair) for pair in ((states, np.full(len(scored), FREE)), (nodes, their_nodes))
-            )
+            tokens, order = NewTokens.of_parts(ours, theirs)
+            places = np.empty_like(order)
+            places[order] = np.arange(len(order))
+            own, scored = places[: len(prompts)], places[len(prompts) :]
+            states = np.append(states, np.full(len(scored), FREE))[order]
+            nodes = np.append(nodes, their_nodes)[order]
         fed = self._input(start, tokens, np.arange(len(tokens.prompts)), states, nodes, len(scored))
         if fed.num_scored:
             self._with_nodes = _StepWithNodes(fed, own, scored)
@@ -361,13 +363,6 @@ class _StepWithNodes:
     fed: CohortInput
     own: IntArray
     scored: IntArray
-
-
-def _placed(own: IntArray, scored: IntArray, of_own: IntArray, of_scored: IntArray) -> IntArray:
-    """Return the elements of both, int64 [t], at their places `own` and `scored`."""
-    found = np.empty(len(own) + len(scored), dtype=np.int64)
-    found[own], found[scored] = of_own, of_scored
-    return found
 
 
 def _new_rows(pairs: Sequence[tuple[Cohort, IntArray]], places: IntArray) -> list[IntArray]:

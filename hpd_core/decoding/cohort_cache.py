@@ -48,18 +48,13 @@ class NewTokens:
     ranks: IntArray
 
     @classmethod
-    def of_parts(cls, *parts: TokensInAnyOrder) -> tuple[NewTokens, list[IntArray]]:
-        """Merge parts, prompt by prompt and within each part by part. Return also where each part's tokens are."""
+    def of_parts(cls, *parts: TokensInAnyOrder) -> tuple[NewTokens, IntArray]:
+        """Merge parts, prompt by prompt and within each part by part. Return also their order."""
+        order = np.argsort(np.concatenate([part.prompts for part in parts]), kind="stable")
         token_ids, positions, scopes, lasts, prompts = (
-            np.concatenate([getattr(part, field.name) for part in parts]) for field in fields(TokensInAnyOrder)
+            np.concatenate([getattr(part, field.name) for part in parts])[order] for field in fields(TokensInAnyOrder)
         )
-        order = np.argsort(prompts, kind="stable")
-        places = np.empty_like(order)
-        places[order] = np.arange(len(order))
-        prompts = prompts[order]
-        token_ids, positions, scopes, lasts = (of_all[order] for of_all in (token_ids, positions, scopes, lasts))
-        tokens = cls(token_ids, positions, positions, scopes, lasts, prompts, ranks_within(prompts))
-        return tokens, np.split(places, np.cumsum([len(part.prompts) for part in parts])[:-1])
+        return cls(token_ids, positions, positions, scopes, lasts, prompts, ranks_within(prompts)), order
 
 
 @dataclass(frozen=True, slots=True)
