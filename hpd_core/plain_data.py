@@ -97,7 +97,7 @@ def _without_doubt(members: Iterable[Member], fold: Callable[[str], str]) -> dic
     members = tuple(members)
     labels = _sole((fold(member.label), member.label) for member in members)
     synonyms = _sole((fold(text), member.label) for member in members for text in member.synonyms if text.strip())
-    return _found({**synonyms, **labels})
+    return {text: label for text, label in {**synonyms, **labels}.items() if label is not None}
 
 
 def _sole(pairs: Iterable[tuple[str, str]]) -> dict[str, str | None]:
@@ -105,10 +105,6 @@ def _sole(pairs: Iterable[tuple[str, str]]) -> dict[str, str | None]:
     for text, label in pairs:
         found[text] = label if found.get(text, label) == label else None
     return found
-
-
-def _found(labels: Mapping[str, str | None]) -> dict[str, str]:
-    return {text: label for text, label in labels.items() if label is not None}
 
 
 def with_tuples(data: Any, *names: str) -> Any:

@@ -109,7 +109,7 @@ class SchemaRoom:
 
     def _unwritable(self, attribute: Attribute) -> Iterator[str]:
         """Yield a message if null, or if members, have more tokens than an answer of the attribute may have."""
-        limit = _limit(attribute, self._config)
+        limit = attribute.max_value_tokens or self._config.max_value_tokens
         # A value that is cut after its last letter or quote is whole.
         (null,) = self._segments.encode_schema_text([" null"])
         if len(null) > limit:
@@ -128,7 +128,3 @@ class SchemaRoom:
                 f"have ({limit}) and can never be answered: {quoted(member)} takes {size}. Raise max_value_tokens, or "
                 "shorten them"
             )
-
-
-def _limit(attribute: Attribute, config: EngineConfig) -> int:
-    return attribute.max_value_tokens or config.max_value_tokens

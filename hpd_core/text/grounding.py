@@ -31,6 +31,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import cached_property, lru_cache
+from operator import attrgetter
 from typing import Literal
 
 import regex
@@ -169,7 +170,7 @@ class Grounder:
         cut: Literal["surely", "perhaps"] | None = None
         text, numbers = self._fields[field].text, self._numbers[field]
         for edge in (start, end):
-            index = bisect_left(numbers, edge, key=_start) - 1
+            index = bisect_left(numbers, edge, key=attrgetter("start")) - 1
             if index < 0 or edge >= numbers[index].end:
                 continue
             number = numbers[index]
@@ -181,10 +182,6 @@ class Grounder:
             if number.worths and not is_named and _MAY_BE_GROUPS.fullmatch(shown):
                 cut = "perhaps"
         return cut
-
-
-def _start(number: ReadNumber) -> int:
-    return number.start
 
 
 @dataclass(frozen=True, slots=True)
