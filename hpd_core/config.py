@@ -122,32 +122,20 @@ class EngineConfig(Section):
     prompt: PromptTemplate = Field(default_factory=PromptTemplate, description="the prompt's texts")
 
     @model_validator(mode="after")
-    def _reads_documents_of_trees(self) -> Self:
+    def _check_what_trees_alone_can_do(self) -> Self:
         if self.reads_both_ways and self.layout != "tree":
             raise ValueError(
                 f"document_attention 'bidirectional' is for the layout 'tree', not for {self.layout!r}: leave one of "
                 "the two out"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _copies_in_trees(self) -> Self:
         if self.strings == "verbatim" and (problem := self.why_not_verbatim):
             raise ValueError(f"strings 'verbatim' {problem}")
+        if self.answer_threshold is not None:
+            if self.max_scored_tokens == 0:
+                raise ValueError("answer_threshold is for answers that are scored: set max_scored_tokens above 0")
+            if problem := self.why_not_verbatim:
+                raise ValueError(f"answer_threshold {problem}")
         return self
-
-    @model_validator(mode="after")
-    def _judges_what_is_scored(self) -> Self:
-        if self.answer_threshold is not None and (problem := self.why_no_threshold):
-            raise ValueError(f"answer_threshold {problem}")
-        return self
-
-    @property
-    def why_no_threshold(self) -> str | None:
-        """Reason why `answer_threshold` cannot be set; None if it can."""
-        if self.max_scored_tokens == 0:
-            return "is for answers that are scored: set max_scored_tokens above 0"
-        return self.why_not_verbatim
 
     @property
     def why_not_verbatim(self) -> str | None:

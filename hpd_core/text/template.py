@@ -136,13 +136,10 @@ class PromptTemplate(Section):
     @model_serializer(mode="wrap")
     def _leave_out_defaults(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         data: dict[str, Any] = handler(self)
-        # Defaults are left out so that hashes of earlier runs stay valid.
-        if self.keys == "auto":
-            del data["keys"]
-        if self.max_listed_values == _MAX_LISTED_VALUES:
-            del data["max_listed_values"]
-        if self.date == _DATE:
-            del data["date"]
+        # So that hashes of earlier runs stay valid.
+        for name in ("keys", "max_listed_values", "date"):
+            if getattr(self, name) == type(self).model_fields[name].default:
+                del data[name]
         return data
 
     @property
