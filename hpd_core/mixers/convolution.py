@@ -13,14 +13,14 @@ import torch
 from torch import Tensor
 from transformers.activations import ACT2FN
 
-from hpd_core.mixers.running import LayerStep
+from hpd_core.mixers.running import LayerStep, Step
 
 _ROWS_AT_ONCE = 128
 """Tokens per part on the CPU, so that their channels stay in its cache from one tap to the next."""
 
 
 def packed_convolution(
-    step: LayerStep,
+    step: Step,
     _original: Any,
     hidden_states: Tensor,
     weight: Tensor,
@@ -36,8 +36,7 @@ def packed_convolution(
     Returns:
         Output in the shape and dtype of `hidden_states`.
     """
-    x = hidden_states[0].transpose(0, 1).contiguous()  # [T, channels]
-    out = convolved(step, x, weight, bias)
+    out: Tensor = step.call(convolved, hidden_states[0].transpose(0, 1), weight, bias)
     if activation is not None:
         out = ACT2FN[activation](out)
     return out.to(hidden_states.dtype).transpose(0, 1)[None]
@@ -47,7 +46,7 @@ def convolved(step: LayerStep, x: Tensor, weight: Tensor, bias: Tensor | None) -
     """Convolve [T, channels] to the same shape, in fp32 or wider: half precision is rounded once, as in
     transformers.
     """
-    wide = torch.promote_types(x.dtype, torch.float32)
+    x, wide = x.contiguous(), torch.promote_types(x.dtype, torch.float32)
     taps = weight.to(wide).flip(1).t()  # [kernel, channels]: of the token itself, of the one before it, ...
     out = x.to(wide) * taps[0]
     if bias is not None:
@@ -94,7 +93,7 @@ def _add_windows(out: Tensor, taps: Tensor, source: Tensor, windows: Tensor, row
         out.index_add_(0, rows[part], heard)
 
 
-def packed_ngrams(step: LayerStep, module: Any, input_ids: Tensor, *_: Any) -> Tensor:
+def packed_ngrams(step: Step, module: Any, input_ids: Tensor, *_: Any) -> Tensor:
     """Replace the forward of `Qwen4ExpTextNGramEmbedding`: ids [1, T] to features [1, T, embedding size].
 
     Positions before a text count as end-of-text tokens. Ids are stored less the end's id, so that empty memory (0) is
@@ -108,10 +107,9 @@ def packed_ngrams(step: LayerStep, module: Any, input_ids: Tensor, *_: Any) -> T
     return found[None, :, -1]
 
 
-def packed_gaps(step: LayerStep, module: Any, hidden_states: Tensor, *_: Any) -> Tensor:
+def packed_gaps(step: Step, module: Any, hidden_states: Tensor, *_: Any) -> Tensor:
     """Replace the method `_short_conv` of `Qwen4ExpTextPLELayer`: [1, T, channels] to the same."""
     weight = module.conv1d.weight[:, 0]
     taps = weight.new_zeros(len(weight), module.short_conv_state_len + 1)
     taps[:, :: module.conv1d.dilation[0]] = weight
-    mixed: Tensor = step.call(packed_convolution, None, hidden_states.transpose(1, 2), taps, activation="silu")
-    return mixed.transpose(1, 2)
+    return packed_convolution(step, None, hidden_states.transpose(1, 2), taps, activation="silu").transpose(1, 2)

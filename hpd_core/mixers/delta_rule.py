@@ -24,7 +24,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from hpd_core.mixers.running import LayerStep
+from hpd_core.mixers.running import LayerStep, Step
 from hpd_core.mixers.states import LayerMemory
 from hpd_core.mixers.step_plan import BranchGrid, BranchTokens, TokenGrid
 
@@ -92,7 +92,7 @@ def behind(before: Tensor, own: Tensor, num_columns: int) -> Tensor:
 
 
 def packed_delta_rule(
-    step: LayerStep,
+    step: Step,
     original: Any,
     query: Tensor,
     key: Tensor,
@@ -107,18 +107,20 @@ def packed_delta_rule(
     It also replaces `chunk_kimi_delta_attention`, where each dimension of the keys decays by itself in `g`.
     """
     tokens = Tokens(*(given[0] for given in (query, key, value, g, beta)))
-    wide = widened(tokens, use_qk_l2norm_in_kernel)
-    out = torch.empty_like(value[0], memory_format=torch.contiguous_format)
-    for plan in step.plans:
-        # Some versions of transformers have repeated keys for the heads that share them; they are kept once.
-        group = key.shape[2] // plan.cache.shapes[step.layer].key_heads
-        memory = plan.cache.layers[step.layer]
-        for grid in plan.trunk.grids if plan.trunk is not None else ():
-            _go_on(original, tokens, grid, memory, out, use_qk_l2norm_in_kernel)
-        if plan.branches is not None:
-            fork(replace(wide, q=wide.q[:, ::group], k=wide.k[:, ::group]), plan.branches, memory, out, forked)
-    step.has_recurred = True
-    return out[None], None
+
+    def go_on(grid: TokenGrid, state: Tensor | None) -> tuple[Tensor, Tensor]:
+        padded = tokens.each(grid.take)  # padding neither decays a state nor corrects it
+        found, last = original(
+            *(padded.q, padded.k, padded.v),
+            g=padded.g,
+            beta=padded.beta,
+            initial_state=state,
+            output_final_state=True,
+            use_qk_l2norm_in_kernel=use_qk_l2norm_in_kernel,
+        )
+        return found, last
+
+    return step.call(recurred, go_on, widened(tokens, use_qk_l2norm_in_kernel), value.dtype, forked)[None], None
 
 
 def widened(tokens: Tokens, normalize: bool) -> Tokens:
@@ -134,24 +136,40 @@ def widened(tokens: Tokens, normalize: bool) -> Tokens:
     return replace(wide, q=q * q.shape[-1] ** -0.5, k=k)
 
 
-def _go_on(original: Any, tokens: Tokens, grid: TokenGrid, memory: LayerMemory, out: Tensor, normalize: bool) -> None:
-    """Advance the trunks by transformers' own function. Padding neither decays a state nor corrects it."""
-    states = memory.states["state"]
-    padded = tokens.each(grid.take)
-    found, last = original(
-        *(padded.q, padded.k, padded.v),
-        g=padded.g,
-        beta=padded.beta,
-        initial_state=states.index_select(0, grid.prompts),
-        output_final_state=True,
-        use_qk_l2norm_in_kernel=normalize,
-    )
-    states[grid.prompts] = last.to(states.dtype)
-    grid.put(found, out)
-
+GoOn = Callable[[TokenGrid, Tensor | None], tuple[Tensor, Tensor]]
+"""Function from tokens and the states before them, None for empty ones, to outputs, [P', R, H, D_v], and final states,
+[P', H, D, D_v].
+"""
 
 Forked = Callable[[Tokens, Tensor, Ancestors, Tensor], tuple[Tensor, Tensor, Tensor]]
 """Function with the signature of `forked`."""
+
+
+def recurred(step: LayerStep, go_on: GoOn, tokens: Tokens, dtype: torch.dtype, forked_by: Forked) -> Tensor:
+    """Return the outputs of all tokens, [T, H, D_v] of `dtype`: trunks are advanced by `go_on`, branches computed by
+    `forked_by`.
+
+    Args:
+        tokens: in fp32, queries scaled; all heads of the layer, or the next ones.
+    """
+    out = torch.empty(tokens.v.shape, dtype=dtype, device=tokens.v.device)
+    first, size = step.num_recurred, tokens.v.shape[1]
+    for plan in step.plans:
+        memory = plan.cache.layers[step.layer]
+        if size < plan.cache.shapes[step.layer].heads:
+            memory = memory.part(first, size)
+        states = memory.states["state"]
+        for grid in plan.trunk.grids if plan.trunk is not None else ():
+            found, last = go_on(grid, states.index_select(0, grid.prompts))
+            states[grid.prompts] = last.to(states.dtype)
+            grid.put(found, out)
+        if plan.branches is not None:
+            # Some versions of transformers have repeated keys for the heads that share them; they are kept once.
+            group = tokens.k.shape[1] // memory.columns["keys"].shape[2]
+            once = replace(tokens, q=tokens.q[:, ::group], k=tokens.k[:, ::group])
+            fork(once, plan.branches, memory, out, forked_by)
+    step.num_recurred = first + size
+    return out
 
 
 def fork(tokens: Tokens, branches: BranchTokens, memory: LayerMemory, out: Tensor, forked_by: Forked) -> None:

@@ -157,7 +157,7 @@ class Mixers:
             yield
         for step in steps:
             shape = self.shapes[step.layer]
-            if step.has_convolved != (shape.channels > 0) or step.has_recurred != (shape.heads > 0):
+            if step.has_convolved != (shape.channels > 0) or step.num_recurred != shape.heads:
                 kind = self._kinds[step.layer]
                 names = ", ".join([*kind.functions, *kind.methods])
                 raise ModelError(f"a {type(self._modules[step.layer]).__name__} has not called {names}")

@@ -28,15 +28,14 @@ class LayerStep:
     Attributes:
         layer: its number among the mixers.
         plans: plans of the cohorts, in the order of the packed row.
-        has_convolved, has_recurred: whether such a function of ours was called.
-        num_scanned: number of channels already scanned, if scans take a part of them each.
+        has_convolved: whether such a function of ours was called.
+        num_recurred: number of heads of its recurrent state that such functions have computed.
     """
 
     layer: int
     plans: Sequence[MixerPlan]
     has_convolved: bool = False
-    has_recurred: bool = False
-    num_scanned: int = 0
+    num_recurred: int = 0
 
     def call(self, ours: PackedFunction, *args: Any, **kwargs: Any) -> Any:
         """Call one of our functions for this layer. Training replaces those that write to a cohort's memory."""

@@ -29,14 +29,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from hpd_core.mixers.delta_rule import Ancestors, Tokens, behind, diagonal, fork, forked, since_trunk
-from hpd_core.mixers.running import LayerStep
-from hpd_core.mixers.states import LayerMemory
+from hpd_core.mixers.delta_rule import Ancestors, Tokens, behind, diagonal, forked, recurred, since_trunk
+from hpd_core.mixers.running import Step
 from hpd_core.mixers.step_plan import TokenGrid
 
 
 def packed_scan(
-    step: LayerStep,
+    step: Step,
     original: Any,
     hidden_states: Tensor,
     dt: Tensor,
@@ -61,50 +60,35 @@ def packed_scan(
     """
     assert z is None, "no model of ours gates within the scan"
     x, b, c = hidden_states[0], into_state[0], out_of_state[0]
-    steps = step_lengths(dt[0], dt_bias, dt_softplus, dt_limit)
-    wide = x.float()
-    tokens = scanned_tokens(wide, steps, decay, b, c)
-    out = torch.empty_like(wide, memory_format=torch.contiguous_format)
-    for plan in step.plans:
-        memory = plan.cache.layers[step.layer]
+    steps = dt[0] if dt_bias is None else dt[0] + dt_bias.to(dt.dtype)
+    steps = (F.softplus(steps) if dt_softplus else steps).clamp(*dt_limit)
+
+    def go_on(grid: TokenGrid, state: Tensor | None) -> tuple[Tensor, Tensor]:
         # Padding is a step of no length. States are from keys to values here, and the other way round there.
-        states = memory.states["state"]
-        for grid in plan.trunk.grids if plan.trunk is not None else ():
-            found, last = original(
-                *(grid.take(x), grid.take(steps), decay, grid.take(b), grid.take(c)),
-                chunk_size=chunk_size,
-                initial_states=states.index_select(0, grid.prompts).transpose(2, 3),
-                return_final_states=True,
-            )
-            states[grid.prompts] = last.transpose(2, 3).to(states.dtype)
-            grid.put(found, out)
-        if plan.branches is not None:
-            fork(tokens, plan.branches, memory, out, forked)
-    step.has_recurred = True
+        found, last = original(
+            *(grid.take(x), grid.take(steps), decay, grid.take(b), grid.take(c)),
+            chunk_size=chunk_size,
+            initial_states=None if state is None else state.transpose(2, 3),
+            return_final_states=True,
+        )
+        return found, last.transpose(2, 3)
+
+    # The delta rule, without its correction, has the same states of these.
+    wide, lengths = x.float(), steps.float()[..., None]
+    tokens = Tokens(c.float(), b.float(), wide * lengths, decay.float()[:, None] * lengths, None)
+    out: Tensor = step.call(recurred, go_on, tokens, wide.dtype, forked)
     return (out if D is None else out + D.float()[:, None] * wide)[None]
 
 
-def step_lengths(dt: Tensor, bias: Tensor | None, softplus: bool, limit: tuple[float, float]) -> Tensor:
-    """Return the step length of each token, [T, H]."""
-    steps = dt if bias is None else dt + bias.to(dt.dtype)
-    return (F.softplus(steps) if softplus else steps).clamp(*limit)
-
-
-def scanned_tokens(wide: Tensor, steps: Tensor, decay: Tensor, b: Tensor, c: Tensor) -> Tokens:
-    """Return tokens for which the delta rule, without its correction, has the same states; in fp32, as `wide` is."""
-    lengths = steps.float()[..., None]
-    return Tokens(c.float(), b.float(), wide * lengths, decay.float()[:, None] * lengths, None)
-
-
-def packed_lightning(step: LayerStep, module: Any, hidden_states: Tensor, *_: Any, **__: Any) -> tuple[Tensor, None]:
+def packed_lightning(step: Step, module: Any, hidden_states: Tensor, *_: Any, **__: Any) -> tuple[Tensor, None]:
     """Replace the forward of `MiniMaxLightningAttention`: [1, T, hidden size] to the same."""
     from transformers.models.mamba2 import modeling_mamba2  # no other model needs it
 
     scan = modeling_mamba2.mamba2_chunk_scan
     mixed = module.act_fn(module.qkv_proj(hidden_states))
     q, k, v = mixed.unflatten(2, (module.num_attention_heads, -1)).split(module.head_dim, dim=3)
-    said = step.call(
-        packed_scan,
+    said = packed_scan(
+        step,
         getattr(scan, "hpd_original", scan),
         v,
         torch.ones_like(v[..., 0]),
@@ -122,7 +106,7 @@ _NUMBERS = 2**24
 
 
 def packed_channel_scan(
-    step: LayerStep,
+    step: Step,
     _original: Any,
     hidden_states: Tensor,
     dt: Tensor,
@@ -149,51 +133,23 @@ def packed_channel_scan(
     lengths = (F.softplus(steps) if delta_softplus else steps).float()
     x, b, c = hidden_states[0].t().float(), into_state[0].t().float(), out_of_state[0].t().float()
     tokens = Tokens(c[:, None], b[:, None], (x * lengths)[..., None], lengths[..., None], None)
-    out: Tensor = step.call(scanned_channels, tokens, decay)
+
+    def go_on(grid: TokenGrid, state: Tensor | None) -> tuple[Tensor, Tensor]:
+        # Token by token, as transformers' own function, which always begins without a state. Padding has length 0.
+        given = tokens.each(grid.take)
+        now = decay.new_zeros(len(grid.rows), *decay.shape) if state is None else state[..., 0]  # [P', channels, N]
+        said = []
+        for rank in range(given.v.shape[1]):
+            now = now * (given.g[:, rank] * decay).exp() + given.v[:, rank] * given.k[:, rank]
+            said.append(now @ given.q[:, rank].transpose(1, 2))
+        return torch.stack(said, dim=1), now[..., None]
+
+    out: Tensor = step.call(recurred, go_on, tokens, x.dtype, partial(forked_channels, decay))[..., 0]
     if D is not None:
         out = out + x * D.float()
     if z is not None:
         out = out * F.silu(z[0].t().float())
     return out.t()[None]
-
-
-def scanned_channels(step: LayerStep, tokens: Tokens, decay: Tensor) -> Tensor:
-    """Return the scan of the layer's next channels, [T, channels]. Keys and queries of `tokens` are [T, 1, N], values
-    and lengths [T, channels, 1].
-    """
-    out = torch.empty_like(tokens.v)
-    first, size = step.num_scanned, len(decay)
-    for plan in step.plans:
-        memory = _part_of(plan.cache.layers[step.layer], first, size)
-        for grid in plan.trunk.grids if plan.trunk is not None else ():
-            _go_on(tokens, decay, grid, memory, out)
-        if plan.branches is not None:
-            fork(tokens, plan.branches, memory, out, partial(forked_channels, decay))
-    step.num_scanned = first + size
-    step.has_recurred = True
-    return out[..., 0]
-
-
-def _part_of(memory: LayerMemory, first: int, size: int) -> LayerMemory:
-    """Return the memory of these channels, as views. Each part has its own keys."""
-    part, channels = slice(first // size, first // size + 1), slice(first, first + size)
-    columns = {name: memory.columns[name][:, :, channels] for name in ("updates", "decays")}
-    columns["keys"] = memory.columns["keys"][:, :, part]
-    return LayerMemory(columns, {"state": memory.states["state"][:, channels]})
-
-
-def _go_on(tokens: Tokens, decay: Tensor, grid: TokenGrid, memory: LayerMemory, out: Tensor) -> None:
-    """Advance the trunks token by token, as transformers' own function does, which always begins without a state.
-    Padding has length 0.
-    """
-    given, states = tokens.each(grid.take), memory.states["state"]
-    state = states.index_select(0, grid.prompts)[..., 0]  # [P', channels, N]
-    said = torch.empty_like(given.v)
-    for rank in range(given.v.shape[1]):
-        state = state * (given.g[:, rank] * decay).exp() + given.v[:, rank] * given.k[:, rank]
-        said[:, rank] = state @ given.q[:, rank].transpose(1, 2)
-    states[grid.prompts] = state[..., None]
-    grid.put(said, out)
 
 
 def forked_channels(

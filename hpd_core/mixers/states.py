@@ -125,6 +125,14 @@ class LayerMemory:
             {name: torch.cat([part.states[name] for part in parts]) for name in parts[0].states},
         )
 
+    def part(self, first: int, size: int) -> LayerMemory:
+        """Return the memory of `size` heads of a recurrent state, as views. Each such part has keys of its own."""
+        part, heads = slice(first // size, first // size + 1), slice(first, first + size)
+        columns = {name: self.columns[name][:, :, heads] for name in ("updates", "decays")}
+        return LayerMemory(
+            columns | {"keys": self.columns["keys"][:, :, part]}, {"state": self.states["state"][:, heads]}
+        )
+
     @property
     def num_bytes(self) -> int:
         """Bytes of all tensors."""

@@ -123,11 +123,11 @@ class TrainingBatch:
         return self._problems[window]
 
     def call(self, ours: PackedFunction, *args: Any, **kwargs: Any) -> Any:
-        """Call a function for training, in place of `LayerStep.call`."""
+        """Call a function, or the one that replaces it in training, in place of `LayerStep.call`."""
+        if (trained := mixing.TRAINED.get(ours)) is not None:
+            return trained(self.order, *args, **kwargs)
         self.num_mixed += 1
-        if ours in mixing.MADE_OF_OTHERS:
-            return ours(self, *args, **kwargs)
-        return mixing.TRAINED[ours](self.order, *args, **kwargs)
+        return ours(self, *args, **kwargs)
 
     @property
     def num_tokens(self) -> int:
@@ -263,8 +263,7 @@ def attach_training(model: Any) -> None:
     """Make the model call the attention above.
 
     Raises:
-        ModelError: the model does not go through transformers' attention interface, or has layers beside attention
-            that are not trained.
+        ModelError: the model does not go through transformers' attention interface, or picks what a token attends to.
     """
     mixing.calls_of(model)
     name = model.config.model_type

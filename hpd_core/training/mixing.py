@@ -3,60 +3,32 @@
 The prefix of a packed row is one text. Its state continues in each example. The state of an example's trunk continues
 in each of its branches, where it is read and not copied (mixers/delta_rule.py). So the gradient of a trunk's state is
 the sum over its branches, that of the prefix's over its examples.
-
-What cannot be trained so is refused.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from functools import cached_property, partial
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from transformers.activations import ACT2FN
 
 from hpd_core.errors import ModelError
-from hpd_core.families.table import family_of, mixers_of
+from hpd_core.families.table import mixers_of
 from hpd_core.layout import PUBLIC, IntArray
-from hpd_core.mixers.convolution import (
-    packed_convolution,
-    packed_gaps,
-    packed_ngrams,
-    tokens_before,
-)
-from hpd_core.mixers.delta_rule import Ancestors, Forked, Tokens, forked, packed_delta_rule, widened
+from hpd_core.mixers.convolution import convolved, tokens_before
+from hpd_core.mixers.delta_rule import Ancestors, Forked, GoOn, Tokens, recurred
 from hpd_core.mixers.running import PackedFunction
-from hpd_core.mixers.scans import (
-    forked_channels,
-    packed_channel_scan,
-    packed_lightning,
-    packed_scan,
-    scanned_channels,
-    scanned_tokens,
-    step_lengths,
-)
+from hpd_core.mixers.scans import packed_channel_scan, packed_scan
 from hpd_core.mixers.step_plan import TokenGrid
 from hpd_core.system.device import to_device
 
-GoOn = Callable[[TokenGrid, Tensor | None], tuple[Tensor, Tensor]]
-"""Function from tokens and the states before them to outputs, [P', R, H, D_v], and final states, [P', H, D, D_v]."""
 
-
-def trained_convolution(
-    order: TextOrder,
-    _original: Any,
-    hidden_states: Tensor,
-    weight: Tensor,
-    bias: Tensor | None = None,
-    activation: str | None = None,
-    **_: Any,
-) -> Tensor:
-    """Replace transformers' `causal_conv1d_fn`, as mixers/convolution.py: [1, channels, T] to the same."""
-    x = hidden_states[0].transpose(0, 1)  # [T, channels]
+def trained_convolution(order: TextOrder, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """Replace `convolved` of mixers/convolution.py: [T, channels] to the same."""
     wide = torch.promote_types(x.dtype, torch.float32)
     taps = weight.to(wide).flip(1).t()  # [kernel, channels]: of the token itself, of the one before it, ...
     out = x.to(wide) * taps[0]
@@ -65,78 +37,11 @@ def trained_convolution(
     source = F.pad(x, (0, 0, 0, 1))  # the last row: before a text there is nothing
     for tap, before in zip(taps[1:], order.windows(len(taps) - 1).unbind(1), strict=True):
         out = out + source.index_select(0, before).to(wide) * tap
-    if activation is not None:
-        out = ACT2FN[activation](out)
-    return out.to(hidden_states.dtype).transpose(0, 1)[None]
+    return out
 
 
-def trained_delta_rule(
-    order: TextOrder,
-    original: Any,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    g: Tensor,
-    beta: Tensor,
-    use_qk_l2norm_in_kernel: bool = False,
-    **_: Any,
-) -> tuple[Tensor, None]:
-    """Replace `torch_chunk_gated_delta_rule` and `chunk_kimi_delta_attention`, as mixers/delta_rule.py."""
-    tokens = Tokens(*(given[0] for given in (query, key, value, g, beta)))
-
-    def go_on(grid: TokenGrid, state: Tensor | None) -> tuple[Tensor, Tensor]:
-        padded = tokens.each(grid.take)
-        found, last = original(
-            *(padded.q, padded.k, padded.v),
-            g=padded.g,
-            beta=padded.beta,
-            initial_state=state,
-            output_final_state=True,
-            use_qk_l2norm_in_kernel=use_qk_l2norm_in_kernel,
-        )
-        return found, last
-
-    wide = widened(tokens, use_qk_l2norm_in_kernel)
-    return _recurred(order, go_on, wide).to(value.dtype)[None], None
-
-
-def trained_scan(
-    order: TextOrder,
-    original: Any,
-    hidden_states: Tensor,
-    dt: Tensor,
-    decay: Tensor,
-    into_state: Tensor,
-    out_of_state: Tensor,
-    chunk_size: int,
-    D: Tensor | None = None,  # noqa: N803 (transformers' name)
-    dt_bias: Tensor | None = None,
-    dt_softplus: bool = False,
-    dt_limit: tuple[float, float] = (0.0, float("inf")),
-    **_: Any,
-) -> Tensor:
-    """Replace `mamba2_chunk_scan`, as mixers/scans.py."""
-    x, b, c = hidden_states[0], into_state[0], out_of_state[0]
-    steps = step_lengths(dt[0], dt_bias, dt_softplus, dt_limit)
-
-    def go_on(grid: TokenGrid, state: Tensor | None) -> tuple[Tensor, Tensor]:
-        found, last = original(
-            *(grid.take(x), grid.take(steps), decay, grid.take(b), grid.take(c)),
-            chunk_size=chunk_size,
-            initial_states=None if state is None else state.transpose(2, 3),
-            return_final_states=True,
-        )
-        return found, last.transpose(2, 3)
-
-    wide = x.float()
-    out = _recurred(order, go_on, scanned_tokens(wide, steps, decay, b, c))
-    return (out if D is None else out + D.float()[:, None] * wide)[None]
-
-
-def _recurred(order: TextOrder, go_on: GoOn, tokens: Tokens, forked_by: Forked = forked) -> Tensor:
-    """Return the outputs of all tokens of the row, [T, H, D_v] as wide as `tokens`, which are in fp32 and scaled; 0 for
-    padding.
-    """
+def trained_recurrence(order: TextOrder, go_on: GoOn, tokens: Tokens, dtype: torch.dtype, forked_by: Forked) -> Tensor:
+    """Replace `recurred` of mixers/delta_rule.py: [T, H, D_v]; 0 for padding."""
     out = torch.zeros_like(tokens.v)
     states = None
     if order.prefix is not None:
@@ -156,7 +61,7 @@ def _recurred(order: TextOrder, go_on: GoOn, tokens: Tokens, forked_by: Forked =
         behind = states.index_select(0, grid.prompts)
         said, _, _ = forked_by(tokens.each(grid.take), behind, _nothing(grid, tokens), order.before)
         grid.put(said, out)
-    return out
+    return out.to(dtype)
 
 
 def _nothing(grid: TokenGrid, tokens: Tokens) -> Ancestors:
@@ -167,61 +72,23 @@ def _nothing(grid: TokenGrid, tokens: Tokens) -> Ancestors:
     return Ancestors(keys, updates, decays, unseen, torch.zeros_like(unseen[..., 0], dtype=torch.int64))
 
 
-def trained_channels(order: TextOrder, tokens: Tokens, decay: Tensor) -> Tensor:
-    """Replace `scanned_channels` of mixers/scans.py: [T, channels]."""
-
-    def go_on(grid: TokenGrid, state: Tensor | None) -> tuple[Tensor, Tensor]:
-        given = tokens.each(grid.take)
-        now = decay.new_zeros(len(grid.rows), *decay.shape) if state is None else state[..., 0]
-        said = []
-        for rank in range(given.v.shape[1]):
-            now = now * (given.g[:, rank] * decay).exp() + given.v[:, rank] * given.k[:, rank]
-            said.append(now @ given.q[:, rank].transpose(1, 2))
-        return torch.stack(said, dim=1), now[..., None]
-
-    return _recurred(order, go_on, tokens, partial(forked_channels, decay))[..., 0]
-
-
 def trained_windows(order: TextOrder, x: Tensor, count: int) -> Tensor:
     """Replace `tokens_before` of mixers/convolution.py: [T, count, channels]."""
     return F.pad(x, (0, 0, 0, 1))[order.windows(count)]
 
 
 TRAINED: Mapping[PackedFunction, Callable[..., Any]] = {
-    packed_convolution: trained_convolution,
-    packed_delta_rule: trained_delta_rule,
-    packed_scan: trained_scan,
-    scanned_channels: trained_channels,
+    convolved: trained_convolution,
+    recurred: trained_recurrence,
     tokens_before: trained_windows,
 }
-"""Functions for training, by the engine's functions that they replace."""
-
-MADE_OF_OTHERS: Collection[PackedFunction] = frozenset(
-    {
-        packed_channel_scan,
-        packed_gaps,
-        packed_lightning,
-        packed_ngrams,
-    }
-)
-"""Functions of the engine without memory of their own: they call those above."""
+"""Functions for training, by those of the engine that they replace: all that have memory of their own."""
 
 
 def calls_of(model: Any) -> int:
-    """Return how often a forward of the model calls functions of ours at least: 0 if it is all attention.
-
-    Raises:
-        ModelError: the engine runs such layers, and training does not.
-    """
+    """Return how often a forward of the model calls functions of ours at least: 0 if it is all attention."""
     mixers = mixers_of(model)
-    if mixers is None:
-        return 0
-    if not TRAINED.keys() | MADE_OF_OTHERS >= set(mixers.functions):
-        raise ModelError(
-            f"{model.config.model_type} has layers of type {', '.join(sorted(family_of(model.config).mixed))}, through "
-            f"which no gradient is computed here. Fine-tune a model of another family"
-        )
-    return mixers.num_calls
+    return 0 if mixers is None else mixers.num_calls
 
 
 def num_attending(model_config: Any) -> int:

@@ -73,7 +73,7 @@ def fed(mixer: Any, cache: MixerCache, given: list[tuple[int, Text, list[int]]])
     )
     step = LayerStep(0, [cache.append(prompts, scopes, lasts, positions, 0)])
     said: Tensor = mixer.said(torch.cat([text.x[tokens] for _, text, tokens in given]), step)
-    assert step.has_recurred
+    assert step.num_recurred == CHANNELS
     return said
 
 
