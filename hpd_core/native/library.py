@@ -28,16 +28,7 @@ from hpd_core.system.storage import cache_folder
 logger = logging.getLogger(__name__)
 
 _FOLDER = Path(__file__).parent
-_SOURCES = (
-    "attention.cpp",
-    "layers.cpp",
-    "linear.cpp",
-    "pointwise.cpp",
-    "training_attention.cpp",
-    "training_layers.cpp",
-    "training_linear.cpp",
-)
-_HEADERS = ("kernels.h", "pairs.h", "scratch.h", "tiles.h", "vectors.h")
+_SOURCES, _HEADERS = sorted(_FOLDER.glob("*.cpp")), sorted(_FOLDER.glob("*.h"))
 _FLAGS = (
     "-O3",
     "-march=native",
@@ -80,16 +71,6 @@ _ARGUMENTS_OF_OTHERS = {
     "trained_attention": [POINTER],
     "trained_attention_backward": [POINTER],
 }
-_GIVES_INT = (
-    "attend",
-    "columns_of_block",
-    "has_tiles",
-    "layers",
-    "gated_mlp",
-    "choose_by_tiles",
-    "trained_attention",
-    "trained_attention_backward",
-)
 
 
 class NativeError(Exception):
@@ -135,7 +116,7 @@ def macros_of(command: list[str]) -> str:
 
 def _loaded(command: list[str]) -> ctypes.CDLL:
     macros = macros_of(command)
-    texts = [(_FOLDER / name).read_text() for name in (*_SOURCES, *_HEADERS)]
+    texts = [path.read_text() for path in (*_SOURCES, *_HEADERS)]
     key = hashlib.sha256("\0".join([*texts, *command, *_FLAGS, macros]).encode()).hexdigest()[:16]
     path = cache_folder() / "native" / f"kernels-{key}.so"
     if path.exists():
@@ -158,16 +139,14 @@ def _open(path: Path) -> ctypes.CDLL:
     library = ctypes.CDLL(str(path))
     for dtype in DTYPES.values():
         for name, arguments in _ARGUMENTS.items():
-            found = getattr(library, f"hpd_{name}_{dtype}")
-            found.argtypes, found.restype = arguments, ctypes.c_int if name in _GIVES_INT else None
+            getattr(library, f"hpd_{name}_{dtype}").argtypes = arguments
     for name, arguments in _ARGUMENTS_OF_OTHERS.items():
-        found = getattr(library, f"hpd_{name}")
-        found.argtypes, found.restype = arguments, ctypes.c_int if name in _GIVES_INT else None
+        getattr(library, f"hpd_{name}").argtypes = arguments
     return library
 
 
 def function(name: str, dtype: torch.dtype) -> Callable[..., Any]:
-    """Return the library's function for this dtype; `attend` returns an int, most others nothing."""
+    """Return the library's function for this dtype; what those that return nothing give has no meaning."""
     found: Callable[..., Any] = getattr(load(), f"hpd_{name}_{DTYPES[dtype]}")
     return found
 
@@ -183,7 +162,7 @@ def _compile(command: list[str], path: Path) -> None:
     """
     with tempfile.TemporaryDirectory(dir=path.parent) as scratch:
         made = Path(scratch) / path.name
-        _run([*command, *_FLAGS, *(str(_FOLDER / name) for name in _SOURCES), "-o", str(made)])
+        _run([*command, *_FLAGS, *map(str, _SOURCES), "-o", str(made)])
         with made.open("rb") as file:
             os.fsync(file.fileno())
         made.replace(path)
