@@ -26,24 +26,18 @@ from hpd_core.system.device import is_waited_for
 
 def add_norm(x: Tensor, delta: Tensor | None, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
     """Return x + delta (x if delta is None), and its RMS norm times `weight`. x, delta: [..., D]; weight: [D]."""
-    if weight.shape != x.shape[-1:] or (delta is not None and delta.shape != x.shape):
-        raise RuntimeError(f"a norm of {tuple(weight.shape)} for rows of {tuple(x.shape)}")
     found: tuple[Tensor, Tensor] = _AddNorm.apply(x, delta, weight, eps)  # type: ignore[no-untyped-call]
     return found
 
 
 def rotated(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """Apply rotary embedding to queries or keys, [T, H, D]; cos, sin: [T, D], D even, which get no gradient."""
-    if cos.shape != (x.shape[0], x.shape[2]) or sin.shape != cos.shape or x.shape[2] % 2:
-        raise RuntimeError(f"angles of {tuple(cos.shape)} and {tuple(sin.shape)} for heads of {tuple(x.shape)}")
     found: Tensor = _Rotated.apply(x, cos, sin)  # type: ignore[no-untyped-call]
     return found
 
 
 def swiglu(gate: Tensor, up: Tensor) -> Tensor:
     """Return silu(gate) * up."""
-    if gate.shape != up.shape:
-        raise RuntimeError(f"a gate of {tuple(gate.shape)} for {tuple(up.shape)}")
     found: Tensor = _SwiGLU.apply(gate, up)  # type: ignore[no-untyped-call]
     return found
 
@@ -55,10 +49,8 @@ class _AddNorm(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, delta: Tensor | None, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
         """Compute as `add_norm`."""
         x, weight = x.contiguous(), weight.contiguous()
-        total, out = x if delta is None else torch.empty_like(x), torch.empty_like(x)
-        given = (x, None if delta is None else delta.contiguous(), weight, total, out)
-        rows = x.numel() // x.shape[-1]
-        _call("add_norm", given, rows, x.shape[-1], eps)
+        delta, total = (None, x) if delta is None else (delta.contiguous(), torch.empty_like(x))
+        out = linear.add_norm(x, delta, weight, eps, total)
         ctx.eps, ctx.has_delta = eps, delta is not None
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(total, weight)
@@ -89,18 +81,14 @@ class _Rotated(torch.autograd.Function):
         """Compute as `rotated`."""
         cos, sin = cos.contiguous(), sin.contiguous()
         ctx.save_for_backward(cos, sin)
-        return _turn(x.contiguous(), cos, sin, inverse=False)
+        x = x.contiguous()
+        return linear.rotate(x, cos, sin, torch.empty_like(x))
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
         """Return the gradient of x."""
-        return _turn(gradients[0].contiguous(), *ctx.saved_tensors, inverse=True), None, None
-
-
-def _turn(x: Tensor, cos: Tensor, sin: Tensor, *, inverse: bool) -> Tensor:
-    out = torch.empty_like(x)
-    _call("rotate", (x, cos, sin, out), *x.shape, int(inverse))
-    return out
+        gradient, (cos, sin) = gradients[0].contiguous(), ctx.saved_tensors
+        return linear.rotate(gradient, cos, sin, torch.empty_like(gradient), inverse=True), None, None
 
 
 class _SwiGLU(torch.autograd.Function):
@@ -111,9 +99,7 @@ class _SwiGLU(torch.autograd.Function):
         """Compute as `swiglu`."""
         gate, up = gate.contiguous(), up.contiguous()
         ctx.save_for_backward(gate, up)
-        out = torch.empty_like(gate)
-        _call("swiglu", (gate, up, out), gate.numel())
-        return out
+        return linear.swiglu(gate, up, torch.empty_like(gate))
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor]:
@@ -125,16 +111,11 @@ class _SwiGLU(torch.autograd.Function):
 
 
 def _call(name: str, tensors: tuple[Tensor | None, ...], *others: Tensor | float | None) -> None:
-    """Call the library's function for the dtype of `tensors`. Raise RuntimeError for tensors that it cannot read: it
-    does not check addresses itself.
-    """
-    first = tensors[0]
-    assert first is not None
-    for x in tensors:
-        if x is not None and (not linear.takes(x) or x.dtype != first.dtype):
-            raise RuntimeError(f"not a tensor that the library reads: {x.dtype} {tuple(x.shape)} by {x.stride()}")
+    """Call the library's function for the dtype of `tensors`. Raise RuntimeError as `linear.check`."""
+    given = [x for x in tensors if x is not None]
+    linear.check(*given)
     arguments = [x.data_ptr() if isinstance(x, Tensor) else x for x in (*tensors, *others)]
-    library.function(name, first.dtype)(*arguments, torch.get_num_threads())
+    library.function(name, given[0].dtype)(*arguments, torch.get_num_threads())
 
 
 _ROWS, _TOKENS = 16, 32
