@@ -182,42 +182,6 @@ class CacheOrder:
         out[:, :, whole:] = torch.cat(columns, dim=2).view(*outer, num_blocks, block, size).transpose(3, 4)
 
 
-@dataclass(frozen=True, slots=True)
-class Places:
-    """Addresses of a prefix's keys and values, for kernels that find them by address.
-
-    Attributes:
-        keys, values: addresses of the first number of layer 0.
-        key_strides, value_strides: distances, in numbers, from layer to layer, and from head to head.
-    """
-
-    keys: int
-    values: int
-    key_strides: tuple[int, int]
-    value_strides: tuple[int, int]
-
-    @classmethod
-    def of(cls, keys: Sequence[Tensor], values: Sequence[Tensor]) -> Places:
-        """Return the addresses of tensors [H_kv, L, D], one per layer, at equal distances.
-
-        Raises:
-            ValueError: they are at other distances, or a head's columns have gaps.
-        """
-        return cls(keys[0].data_ptr(), values[0].data_ptr(), _strides(keys), _strides(values))
-
-
-def _strides(layers: Sequence[Tensor]) -> tuple[int, int]:
-    first = layers[0]
-    heads, columns, numbers = first.stride()
-    addresses = [layer.data_ptr() for layer in layers]
-    step = addresses[1] - addresses[0] if len(layers) > 1 else 0
-    if addresses != list(range(addresses[0], addresses[0] + step * len(layers), step) if step else addresses[:1]):
-        raise ValueError("layers are not at equal distances")
-    if numbers != 1 or columns != first.shape[-1] or any(layer.stride() != first.stride() for layer in layers):
-        raise ValueError(f"a head's columns have gaps: {first.stride()}")
-    return step // first.itemsize, heads
-
-
 def by_layer(shape: CacheShape, parts: Sequence[tuple[Tensor, Tensor]]) -> tuple[list[Tensor], list[Tensor]]:
     """Return keys and values of each layer, from those of the shape's parts [layers, ...]."""
     found: dict[int, tuple[Tensor, Tensor]] = {}

@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
-from hpd_core.attention.kv_cache import CacheShape, Places, seen_offset
+from hpd_core.attention.kv_cache import CacheShape, seen_offset
 from hpd_core.attention.plan import AddressedPlan, PrefixCache
 from hpd_core.layout import PUBLIC, IntArray
 
@@ -150,7 +150,7 @@ def step_tables(
         np.concatenate([getattr(plan, name) for plan in plans])
         for name in ("columns", "scopes", "lasts", "positions", "sights")
     )
-    tiles = _tiles(_Prompts.of(plans, here), prompts, columns, scopes, sights, cut)
+    tiles = _tiles(plans, here, prompts, columns, scopes, sights, cut)
     hidden = [_hidden(plan, shape, seen_origin) for plan in plans]
     needed = Sizes(len(tiles), int(first_prompt[-1]), len(token_ids), len(logit_rows), sum(map(len, hidden)))
     sizes = room or needed
@@ -221,56 +221,43 @@ def _hidden(plan: AddressedPlan, shape: CacheShape, seen_origin: int) -> IntArra
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class _Prompts:
-    """Columns of the P prompts that have tokens.
-
-    Attributes:
-        counts, num_leading, leading_positions: int64 [P], as the plans have them.
-        may_skip: bool [P], whether a token sees no column between the leading ones and its own branch, and its branch
-            is entirely in this step, unless it is the prompt's first one there.
-    """
-
-    counts: IntArray
-    num_leading: IntArray
-    leading_positions: IntArray
-    may_skip: npt.NDArray[np.bool_]
-
-    @classmethod
-    def of(cls, plans: Sequence[AddressedPlan], here: Sequence[IntArray]) -> _Prompts:
-        """Collect them from plans; `here`: for each plan the prompts that have tokens."""
-        pairs = list(zip(plans, here, strict=True))
-        return cls(
-            np.concatenate([plan.counts[rows] for plan, rows in pairs]),
-            np.concatenate([plan.num_leading[rows] for plan, rows in pairs]),
-            np.concatenate([plan.leading_positions[rows] for plan, rows in pairs]),
-            np.concatenate([plan.leads_only[rows] & plan.is_prefill for plan, rows in pairs]),
-        )
-
-
 def _tiles(
-    of: _Prompts, prompts: IntArray, columns: IntArray, scopes: IntArray, sights: IntArray, cut: Cut
+    plans: Sequence[AddressedPlan],
+    here: Sequence[IntArray],
+    prompts: IntArray,
+    columns: IntArray,
+    scopes: IntArray,
+    sights: IntArray,
+    cut: Cut,
 ) -> IntArray:
     """Build the table of tiles, int64 [tiles, 6]: large ones first, each kind in the order of the tokens.
 
     A document that is read both ways is the first of its prompt's leading columns, all open to its tokens. After the
     open columns kernels decide by positions, by which these tokens would not see the columns after their own.
     """
-    per_prompt = -(-of.counts // cut.tokens)
-    prompt = np.repeat(np.arange(len(of.counts)), per_prompt)
+    pairs = list(zip(plans, here, strict=True))
+    counts, num_leading, leading_positions = (
+        np.concatenate([getattr(plan, name)[rows] for plan, rows in pairs])
+        for name in ("counts", "num_leading", "leading_positions")
+    )
+    per_prompt = -(-counts // cut.tokens)
+    prompt = np.repeat(np.arange(len(counts)), per_prompt)
     number = np.arange(len(prompt)) - np.repeat(np.cumsum(per_prompt) - per_prompt, per_prompt)
-    first = (np.cumsum(of.counts) - of.counts)[prompt] + number * cut.tokens
-    num_tokens = np.minimum(of.counts[prompt] - number * cut.tokens, cut.tokens)
+    first = (np.cumsum(counts) - counts)[prompt] + number * cut.tokens
+    num_tokens = np.minimum(counts[prompt] - number * cut.tokens, cut.tokens)
 
-    num_open = np.clip(np.minimum.reduceat(sights, first) - of.leading_positions[prompt] + 1, 0, of.num_leading[prompt])
+    num_open = np.clip(np.minimum.reduceat(sights, first) - leading_positions[prompt] + 1, 0, num_leading[prompt])
     end = np.maximum(np.maximum.reduceat(columns, first) + 1, num_open)
-    begin = np.maximum(num_open, np.minimum.reduceat(_first_seen(of, prompts, columns, scopes), first))
+    # Whether a token sees no column between the leading ones and its own branch, and its branch is entirely in this
+    # step, unless it is the prompt's first one there.
+    may_skip = np.concatenate([plan.leads_only[rows] & plan.is_prefill for plan, rows in pairs])
+    begin = np.maximum(num_open, np.minimum.reduceat(_first_seen(may_skip[prompts], prompts, columns, scopes), first))
     tiles = np.stack([prompt, first, num_tokens, num_open, np.minimum(begin, end), end], axis=1)
     found: IntArray = tiles[np.argsort(num_tokens * cut.group <= cut.few_rows, kind="stable")]
     return found
 
 
-def _first_seen(of: _Prompts, prompts: IntArray, columns: IntArray, scopes: IntArray) -> IntArray:
+def _first_seen(may_skip: npt.NDArray[np.bool_], prompts: IntArray, columns: IntArray, scopes: IntArray) -> IntArray:
     """Return for each token a column before which it sees only leading ones, int64 [T]; 0 if that is not known.
 
     It is the first of its branch, if the whole branch is in this step.
@@ -279,7 +266,7 @@ def _first_seen(of: _Prompts, prompts: IntArray, columns: IntArray, scopes: IntA
     begins = is_new_prompt | (np.diff(scopes, prepend=PUBLIC) != 0)
     run = np.maximum.accumulate(np.where(begins, np.arange(len(prompts)), 0))
     # The first run of a prompt may have begun in an earlier step.
-    is_whole = (scopes != PUBLIC) & of.may_skip[prompts] & ~is_new_prompt[run]
+    is_whole = (scopes != PUBLIC) & may_skip & ~is_new_prompt[run]
     found: IntArray = np.where(is_whole, columns[run], 0)
     return found
 
@@ -301,7 +288,7 @@ def _prompts(plan: AddressedPlan, rows: IntArray, shape: CacheShape, origin: int
     for number, row in enumerate(rows.tolist()):
         prefix = plan.prefixes[row]
         if prefix not in of_prefix and prefix is not None:
-            of_prefix[prefix] = [prefix.num_tokens, *_columns_of(_places_of(prefix), origin, shape.dtype.itemsize)]
+            of_prefix[prefix] = [prefix.num_tokens, *_places_of(prefix, origin, shape.dtype.itemsize)]
         table[number, 8:] = of_prefix[prefix]
     return table
 
@@ -319,12 +306,14 @@ def _scopes(addresses: IntArray, capacities: IntArray, shape: CacheShape, seen_o
     return found
 
 
-def _columns_of(places: Places, origin: int, itemsize: int) -> list[int]:
-    """Return for keys, then values, their place and the distances to the next layer and head, in numbers.
+def _places_of(prefix: PrefixCache, origin: int, itemsize: int) -> list[int]:
+    """Return for a prefix's keys, then values, their place and the distances to the next layer and head, in numbers.
 
     Raises `ValueError` if an address is not aligned to a number."""
+    if not prefix.places:  # looked up once
+        prefix.places.extend((of[0].data_ptr(), *_strides(of)) for of in (prefix.keys, prefix.values))
     found = []
-    for address, (layer, head) in ((places.keys, places.key_strides), (places.values, places.value_strides)):
+    for address, layer, head in prefix.places:
         distance, rest = divmod(address - origin, itemsize)
         if rest:
             raise ValueError("keys and values are not aligned to their numbers")
@@ -332,9 +321,16 @@ def _columns_of(places: Places, origin: int, itemsize: int) -> list[int]:
     return found
 
 
-def _places_of(prefix: PrefixCache) -> Places:
-    """Return the addresses of a prefix, which are looked up once."""
-    if not prefix.places:
-        prefix.places.append(Places.of(prefix.keys, prefix.values))
-    found: Places = prefix.places[0]
-    return found
+def _strides(layers: Sequence[Tensor]) -> tuple[int, int]:
+    """Return the distances, in numbers, from layer to layer, and from head to head, of tensors [H_kv, L, D].
+
+    Raises `ValueError` if layers are at other distances, or a head's columns have gaps."""
+    first = layers[0]
+    heads, columns, numbers = first.stride()
+    addresses = [layer.data_ptr() for layer in layers]
+    step = addresses[1] - addresses[0] if len(layers) > 1 else 0
+    if addresses != list(range(addresses[0], addresses[0] + step * len(layers), step) if step else addresses[:1]):
+        raise ValueError("layers are not at equal distances")
+    if numbers != 1 or columns != first.shape[-1] or any(layer.stride() != first.stride() for layer in layers):
+        raise ValueError(f"a head's columns have gaps: {first.stride()}")
+    return step // first.itemsize, heads
