@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from hpd_core.errors import ModelError
+from hpd_core.errors import ModelError, first_line
 
 DTYPE = torch.float8_e4m3fn
 LARGEST = 448.0
@@ -159,8 +159,8 @@ def why_not(device: torch.device, dtype: torch.dtype) -> str | None:
     try:
         product(*quantize_rows(number), *quantize_rows(number), None, dtype)
     except (RuntimeError, ValueError) as error:
-        reason = str(error).strip().partition("\n")[0].rstrip(".")
-        return f"torch does not multiply in FP8 with results in {dtype} on this GPU ({reason}; try dtype 'bfloat16')"
+        reason = f"{first_line(error)}; try dtype 'bfloat16'"
+        return f"torch does not multiply in FP8 with results in {dtype} on this GPU ({reason})"
     return None
 
 

