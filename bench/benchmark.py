@@ -43,7 +43,7 @@ from bench.speed.contenders import (
 )
 from bench.speed.latency import ask_alone, askers, vllm_askers, vllm_requests_alone
 from bench.speed.llama_cpp_contenders import llama_cpp_contenders, llama_cpp_requests
-from bench.speed.measured_rounds import Rounds, compare
+from bench.speed.measured_rounds import compare
 from bench.speed.tables import report, report_latencies
 from bench.workloads.made_up import SINGLE, make_workload
 from bench.workloads.workload import Workload
@@ -133,8 +133,9 @@ def main(
                 facts = facts_of_vllm(process)
                 asks |= vllm_askers(process)
             asks = chosen(asks, only)
-            latencies = ask_alone(asks, len(workload.records), repeats, model.device, console.print)
-            report_latencies(job.model, model, name, repeats, latencies, facts)
+            rivals = (VLLM_AR, VLLM_FAN_OUT)
+            waits, peaks = ask_alone(asks, rivals, len(workload.records), repeats, model.device, console.print)
+            report_latencies(job.model, model, name, repeats, waits, peaks, facts)
         else:
             draft = load_draft_model(draft_model, job.model, tokenizer, job.engine) if draft_model else None
             entrants = contenders(model, workload, job.engine, batch_size, draft)
@@ -156,8 +157,8 @@ def main(
                 facts[f"llama.cpp, {file.name}"] = rival.facts
                 outside |= llama_cpp_contenders(rival, asked)
             runs = chosen(outside | entrants, only, everybody)
-            rounds = Rounds(repeats, batch_size, outside.keys())
-            report(job.model, model, name, compare(model, workload, job.engine, runs, rounds, console.print), facts)
+            found = compare(model, workload, job.engine, runs, repeats, outside.keys(), console.print)
+            report(job.model, model, name, found, len(workload.records), batch_size, facts)
 
 
 @contextmanager

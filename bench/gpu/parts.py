@@ -59,9 +59,7 @@ def _tree(loaded: Loaded, part: Part) -> list[Row]:
     few = workload.part(range(max(1, len(workload.records) // _WARM_UP_SHARE)))
     runs = EngineRuns(loaded.model, workload, loaded.config(part), warm_up=few)
     found: list[TimedRun] = []
-    whole, peak, _ = measure(
-        lambda: seconds_of(lambda: found.extend(runs() for _ in range(part.rounds))), loaded.device
-    )
+    whole, peak = measure(lambda: seconds_of(lambda: found.extend(runs() for _ in range(part.rounds))), loaded.device)
     run = sorted(found, key=lambda item: item.seconds)[(len(found) - 1) // 2]
     assert run.work is not None
     tokens = [count for _, count in run.steps]
@@ -71,13 +69,13 @@ def _tree(loaded: Loaded, part: Part) -> list[Row]:
         "tokens": run.work.num_tokens,
         "logits": run.work.num_logits,
         "flop": loaded.flop(run.work),
-        "peak_bytes": peak,
         "seconds_before": whole - sum(item.seconds for item in found),
         "code": dict(run.code or {}),
         "dimensions": {name: getattr(loaded.model.config, name) for name in DIMENSIONS},
         "steps": [[round(1000 * seconds, 3), count] for seconds, count in run.steps],
         **kinds_of_steps(run.steps),
         **({"note": run.note} if run.note else {}),
+        **({"peak_bytes": peak} if peak is not None else {}),
     }
     loaded.say(f"{_rate(row)}; {_steps(row)}; {row['seconds_before']:.0f} s to compile and warm up; {row['code']}")
     return [row]
@@ -175,7 +173,7 @@ def _single(loaded: Loaded, part: Part) -> Iterator[Row]:
             "name": name,
             "median_ms": 1000 * statistics.median(seconds),
             "p90_ms": 1000 * seconds[(9 * len(seconds)) // 10],
-            "steps_of_one": statistics.median(wait.num_steps for wait in waits),
+            "steps_of_one": statistics.median(wait.num_steps or 0 for wait in waits),
         }
         loaded.say(
             f"one product, {name}: {row['median_ms']:.1f} ms (p90 {row['p90_ms']:.1f}), {row['steps_of_one']:.0f} steps"

@@ -155,16 +155,6 @@ class EngineRuns:
         return TimedRun(seconds, work, len(steps), steps, note=note, code=code)
 
 
-def run_engine(model: Any, workload: Workload, config: EngineConfig) -> TimedRun:
-    """One run by a fresh decoder. Arguments as `EngineRuns` has them."""
-    return EngineRuns(model, workload, config).once()
-
-
-def timed(run: Callable[[], Any]) -> TimedRun:
-    """`run`, with its time."""
-    return TimedRun(seconds_of(run))
-
-
 Contenders = dict[str, Callable[[], TimedRun]]
 Rival = Callable[[Any, Sequence[ForcedRecord], int], list[list[int]]]
 """A function of model, records and batch size that returns what it wrote, per record."""
@@ -177,31 +167,19 @@ def contenders(
     config: EngineConfig,
     batch_size: int,
     draft_model: Any = None,
-    *,
-    keeps_engines: bool = True,
 ) -> Contenders:
-    """Name -> a run.
-
-    Args:
-        draft_model: see `load_draft_model`; None: nobody who needs one.
-        keeps_engines: ours have their memory, and the copy of the weights that each has, from run to run.
-    """
+    """Name -> a run. `draft_model`: see `load_draft_model`; None: nobody who needs one."""
     forced = workload.forced(model.config, config)
 
     def engine(**settings: Any) -> Callable[[], TimedRun]:
-        runs = EngineRuns(model, workload, config.model_copy(update=settings))
-        return runs if keeps_engines else runs.once
+        return EngineRuns(model, workload, config.model_copy(update=settings))
 
     def rival(function: Rival, note: str | None = None) -> Callable[[], TimedRun]:
         return lambda: _run_rival(function, model, forced, batch_size, note)
 
-    def naive() -> TimedRun:
+    def without_whole_answers(function: Callable[..., Any]) -> TimedRun:
         with steering.own_attention(model):
-            return timed(lambda: run_naive_hpd(model, forced, batch_size))
-
-    def by_attribute() -> TimedRun:
-        with steering.own_attention(model):
-            return timed(lambda: run_by_attribute(model, forced, batch_size))
+            return TimedRun(seconds_of(lambda: function(model, forced, batch_size)))
 
     def continuous() -> TimedRun:
         with steering.own_attention(model):
@@ -212,13 +190,13 @@ def contenders(
     runs: Contenders = {
         GENERATE: rival(run_generate),
         PROMPT_LOOKUP: rival(run_prompt_lookup, _ASSISTED),
-        BY_ATTRIBUTE: by_attribute,
+        BY_ATTRIBUTE: partial(without_whole_answers, run_by_attribute),
         CONTINUOUS: continuous,
         JACOBI: rival(run_jacobi, _OURS),
         ANPD: rival(run_anpd, _OURS),
         LEXICAL_UNITS: rival(partial(run_lexical_units, workload.tokenizer), _TRAINED),
         BLOCK_DIFFUSION: rival(partial(run_block_diffusion, workload.tokenizer), _TRAINED),
-        NAIVE: naive,
+        NAIVE: partial(without_whole_answers, run_naive_hpd),
         "stacked J=1": engine(layout="stacked", stack_size=1),
         "stacked J=6": engine(layout="stacked", stack_size=6),
         TREE: engine(layout="tree"),
@@ -342,7 +320,7 @@ def yardsticks(model: Any, work: StepWork, rows: int, shape: tuple[int, int], at
 
     def ceiling() -> TimedRun:
         with steering.own_attention(model, attention):
-            return timed(lambda: run_dense(model, work, shape))
+            return TimedRun(seconds_of(lambda: run_dense(model, work, shape)))
 
     floor = Floor(model, rows)
     note = f"products of {rows:,} rows, as tree's large steps have"

@@ -7,9 +7,8 @@ takes.
 
 from __future__ import annotations
 
-import dataclasses
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -19,8 +18,8 @@ from bench.rivals.generate import run_generate
 from bench.rivals.vllm_process import VllmProcess
 from bench.rivals.vllm_requests import Requests, autoregressive, fan_out
 from bench.speed.ceilings import seconds_of
-from bench.speed.contenders import GENERATE, TREE, VLLM_AR, VLLM_FAN_OUT
-from bench.speed.peak_memory import measure
+from bench.speed.contenders import GENERATE, TREE, VLLM_AR, VLLM_FAN_OUT, TimedRun
+from bench.speed.peak_memory import measured
 from bench.workloads.workload import ForcedRecord, Workload
 from hpd_core import EngineConfig
 from hpd_core.decoding.decoder import Decoder
@@ -31,21 +30,7 @@ from hpd_core.text.endings import Endings
 PREFIX_KNOWN = "tree, prefix known"
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Wait:
-    """How long one product took, and in how many forward passes.
-
-    Attributes:
-        is_elsewhere: another process did it, whose memory is `peak_bytes` at its highest, where that is known.
-    """
-
-    seconds: float
-    num_steps: int
-    is_elsewhere: bool = False
-    peak_bytes: int | None = None
-
-
-Ask = Callable[[int], Wait]
+Ask = Callable[[int], TimedRun]
 """Decodes the product of that number. Everybody has them in the same order, short ones first."""
 
 
@@ -53,10 +38,11 @@ def askers(model: Any, workload: Workload, config: EngineConfig) -> dict[str, As
     """Name -> how it decodes one product."""
     forced = workload.forced(model.config, config)
 
-    def generate(attention: str, number: int) -> Wait:
+    def generate(attention: str, number: int) -> TimedRun:
         record = forced[number]
         with steering.own_attention(model, attention):
-            return Wait(seconds_of(lambda: run_generate(model, [record], 1)), record.answer_length)
+            seconds = seconds_of(lambda: run_generate(model, [record], 1))
+        return TimedRun(seconds, num_steps=record.answer_length)
 
     # Without padding, eager attention may be the faster one. Of two times the better: the first has more to do.
     trials = {name: min(generate(name, 0).seconds for _ in range(2)) for name in steering.own_attentions(model)}
@@ -83,9 +69,9 @@ def vllm_askers(vllm: VllmProcess) -> dict[str, Ask]:
     It does not tell its steps: a request gets a token in each at most, so there are as many as the longest answer has.
     """
 
-    def ask(name: str, number: int) -> Wait:
+    def ask(name: str, number: int) -> TimedRun:
         run = vllm.run(_asked(name, number))
-        return Wait(run.seconds, max(map(len, run.answers)), is_elsewhere=True, peak_bytes=run.peak_bytes)
+        return TimedRun(run.seconds, num_steps=max(map(len, run.answers)), peak_bytes=run.peak_bytes)
 
     return {name: partial(ask, name) for name in (VLLM_AR, VLLM_FAN_OUT)}
 
@@ -108,7 +94,7 @@ def engine_asker(model: Any, workload: Workload, config: EngineConfig, *, is_pre
             num_steps += 1
         return num_steps
 
-    def ask(number: int) -> Wait:
+    def ask(number: int) -> TimedRun:
         layout, key = prompts[number].layout, prompts[number].prefix_key
         if is_prefix_known:
             run(Prompt(layout, key))
@@ -116,35 +102,36 @@ def engine_asker(model: Any, workload: Workload, config: EngineConfig, *, is_pre
         prompt = Prompt(layout, key if is_prefix_known else object())
         started = time.perf_counter()
         num_steps = run(prompt)
-        return Wait(time.perf_counter() - started, num_steps)
+        return TimedRun(time.perf_counter() - started, num_steps=num_steps)
 
     return ask
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Latency:
-    """How somebody served every product.
-
-    Attributes:
-        peak_bytes: memory at its highest for one product, above what was there before; None: not known.
-    """
-
-    waits: list[Wait]
-    peak_bytes: int | None
-
-
 def ask_alone(
-    asks: Mapping[str, Ask], num_records: int, repeats: int, device: torch.device, say: Callable[[str], object]
-) -> dict[str, Latency]:
-    """Every product `repeats` times, by everybody in turn."""
-    latencies = {}
+    asks: Mapping[str, Ask],
+    outside: Collection[str],
+    num_records: int,
+    repeats: int,
+    device: torch.device,
+    say: Callable[[str], object],
+) -> tuple[dict[str, list[TimedRun]], dict[str, int | None]]:
+    """Every product `repeats` times, by everybody in turn.
+
+    Args:
+        outside: names of those in a process of their own, which measure their own memory.
+
+    Returns:
+        Name -> a run for each time; and memory at its highest for one product, above what was there before, if known.
+    """
+    peaks = {}
     for name, ask in asks.items():
         ask(0)  # whatever happens once only
-        wait, peak, _ = measure(partial(ask, num_records - 1), device)
-        latencies[name] = Latency([], wait.peak_bytes if wait.is_elsewhere else peak)
+        last = partial(ask, num_records - 1)
+        peaks[name] = (last() if name in outside else measured(last, device)).peak_bytes
+    runs: dict[str, list[TimedRun]] = {name: [] for name in asks}
     for repeat in range(repeats):
         say(f"round {repeat + 1}/{repeats}: {num_records} products, one at a time")
         for number in range(num_records):
             for name, ask in asks.items():
-                latencies[name].waits.append(ask(number))
-    return latencies
+                runs[name].append(ask(number))
+    return runs, peaks

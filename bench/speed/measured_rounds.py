@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 from bench.speed.ceilings import best_shape, rows_of_large_steps
-from bench.speed.contenders import TREE, Contenders, TimedRun, run_engine, yardsticks
+from bench.speed.contenders import TREE, Contenders, EngineRuns, TimedRun, yardsticks
 from bench.speed.peak_memory import measured
 from bench.workloads.workload import Workload
 from hpd_core import EngineConfig
@@ -16,34 +16,16 @@ from hpd_core.system.device import is_out_of_memory
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Rounds:
-    """How it is measured.
-
-    Attributes:
-        repeats: rounds over all contenders.
-        batch_size: of the rivals.
-        outside: names of those who run in a process of their own.
-    """
-
-    repeats: int
-    batch_size: int
-    outside: Collection[str]
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
 class RoundComparison:
     """What was found.
 
     Attributes:
-        batch_size: of the rivals.
         dense_shape: (rows, length) of the ceiling's batches.
         dense_attention: transformers' way to attend in them.
         results: name -> a run for every round.
         out_of_memory: names of those for whom the memory is too small.
     """
 
-    workload: Workload
-    batch_size: int
     dense_shape: tuple[int, int]
     dense_attention: str
     results: dict[str, list[TimedRun]]
@@ -55,18 +37,22 @@ def compare(
     workload: Workload,
     config: EngineConfig,
     runs: Contenders,
-    rounds: Rounds,
+    repeats: int,
+    outside: Collection[str],
     say: Callable[[str], object],
 ) -> RoundComparison:
-    """The contenders `runs` and the yardsticks, round after round. Who runs out of memory is out.
+    """The contenders `runs` and the yardsticks, `repeats` rounds. Who runs out of memory is out.
+
+    Args:
+        outside: names of those who run in a process of their own.
 
     Raises:
         UsageError: a record that cannot be taken.
     """
-    workload.refuse_unfit(model.config, config, runs.keys() - rounds.outside)
+    workload.refuse_unfit(model.config, config, runs.keys() - outside)
     say("looking for the best dense batch")
     tree = config.model_copy(update={"layout": "tree"})
-    first = run_engine(model, workload, tree)
+    first = EngineRuns(model, workload, tree).once()
     work = first.work
     assert work is not None
     rows = rows_of_large_steps([tokens for _, tokens in first.steps])
@@ -80,14 +66,14 @@ def compare(
     results: dict[str, list[TimedRun]] = {name: [] for name in runs | limits}
     out_of_memory: list[str] = []
     # Rounds over all contenders, so that a slow moment of the machine does not fall on one of them.
-    for number in range(rounds.repeats):
+    for number in range(repeats):
         for name, run in (runs | limits).items():
             if name not in results:
                 continue
-            say(f"round {number + 1}/{rounds.repeats}: {name}")
+            say(f"round {number + 1}/{repeats}: {name}")
             # Another process measures its own memory, and the yardsticks' says nothing.
             # To measure takes memory away from this process, which is to have it back from then on.
-            is_measured = number == 0 and name not in rounds.outside and name not in limits
+            is_measured = number == 0 and name not in outside and name not in limits
             try:
                 results[name].append(measured(run, model.device) if is_measured else run())
             except (RuntimeError, MemoryError) as error:
@@ -97,4 +83,4 @@ def compare(
                 out_of_memory.append(name)
                 del results[name]
                 say(f"{name}: out of memory")
-    return RoundComparison(workload, rounds.batch_size, shape, attention, results, out_of_memory)
+    return RoundComparison(shape, attention, results, out_of_memory)

@@ -13,7 +13,6 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.speed.contenders import CEILING, FLOOR, GENERATE, NAIVE, TREE, TimedRun
-from bench.speed.latency import Latency
 from bench.speed.measured_rounds import RoundComparison
 from hpd_core.extractor import versions
 from hpd_core.models import description
@@ -21,9 +20,17 @@ from hpd_core.models import description
 _MEMORY_NOTE = "MB: memory at its highest, above what stands before a run, which is the loaded model"
 
 
-def report(name: str, model: Any, workload: str, found: RoundComparison, other_facts: Mapping[str, Any]) -> None:
-    """The table, then the JSON line."""
-    results, num_records = found.results, len(found.workload.records)
+def report(
+    name: str,
+    model: Any,
+    workload: str,
+    found: RoundComparison,
+    num_records: int,
+    batch_size: int,
+    other_facts: Mapping[str, Any],
+) -> None:
+    """The table, then the JSON line. `batch_size`: of the rivals."""
+    results = found.results
     seconds = {name: [run.seconds for run in runs] for name, runs in results.items()}
     medians = {name: statistics.median(values) for name, values in seconds.items()}
     rates = {name: num_records / value for name, value in medians.items()}
@@ -58,13 +65,12 @@ def report(name: str, model: Any, workload: str, found: RoundComparison, other_f
     said = {name: runs[0].note for name, runs in results.items() if runs[0].note is not None}
     notes += [f"{contender}: {note}." for contender, note in said.items()]
     notes += [
-        f"{contender}: out of memory, with batches of {found.batch_size} (--batch-size)."
-        for contender in found.out_of_memory
+        f"{contender}: out of memory, with batches of {batch_size} (--batch-size)." for contender in found.out_of_memory
     ]
     _print(table, notes)
     facts = _facts(name, model, workload) | {
         "records": num_records,
-        "batch_size_of_rivals": found.batch_size,
+        "batch_size_of_rivals": batch_size,
         "dense_shape": found.dense_shape,
         "dense_attention": found.dense_attention,
         "seconds": seconds,
@@ -86,19 +92,21 @@ def report_latencies(
     model: Any,
     workload: str,
     repeats: int,
-    latencies: dict[str, Latency],
+    waits: Mapping[str, list[TimedRun]],
+    peaks: Mapping[str, int | None],
     other_facts: dict[str, Any],
 ) -> None:
     """The table, then the JSON line."""
-    num_records = len(latencies[TREE].waits) // repeats
+    num_records = len(waits[TREE]) // repeats
+    seconds = {contender: [run.seconds for run in runs] for contender, runs in waits.items()}
     found: dict[str, dict[str, Any]] = {
         contender: {
-            "median_ms": 1000 * statistics.median(wait.seconds for wait in latency.waits),
-            "p90_ms": 1000 * _percentile_90([wait.seconds for wait in latency.waits]),
-            "median_steps": statistics.median(wait.num_steps for wait in latency.waits),
-            "peak_bytes": latency.peak_bytes,
+            "median_ms": 1000 * statistics.median(seconds[contender]),
+            "p90_ms": 1000 * _percentile_90(seconds[contender]),
+            "median_steps": statistics.median(run.num_steps or 0 for run in runs),
+            "peak_bytes": peaks[contender],
         }
-        for contender, latency in latencies.items()
+        for contender, runs in waits.items()
     }
     compared = [GENERATE] if GENERATE in found else []
     title = f"{num_records} products, each alone, {repeats} times; {workload}, {name}, {_machine(model)}"
@@ -108,7 +116,7 @@ def report_latencies(
         cells = [f"{row['median_ms']:,.0f}", f"{row['p90_ms']:,.0f}", f"{row['median_steps']:,.0f}"]
         for rival in compared:
             cells += [f"{found[rival][key] / row[key]:.2f}" for key in ("median_ms", "median_steps")]
-        table.add_row(contender, *cells, _megabytes(latencies[contender].peak_bytes))
+        table.add_row(contender, *cells, _megabytes(peaks[contender]))
     _print(
         table,
         [
@@ -117,7 +125,6 @@ def report_latencies(
             "does not tell its steps: they are at least so many. Its cache of prefixes is emptied before every product."
         ],
     )
-    seconds = {contender: [wait.seconds for wait in latency.waits] for contender, latency in latencies.items()}
     facts = _facts(name, model, workload) | {"records": num_records, "latency": found, "seconds": seconds} | other_facts
     print(json.dumps(facts))
 

@@ -184,10 +184,6 @@ class Workload:
             documents=[self.documents[number] for number in numbers],
         )
 
-    def with_documents_of(self, num_tokens: int) -> Self:
-        """Every document repeated or cut to so many tokens."""
-        return dataclasses.replace(self, documents=[_stretched(ids, num_tokens) for ids in self.documents])
-
     def with_attributes(self, count: int) -> Self:
         """So many attributes in every category: the first ones, or all of them several times under new names."""
         schemas = {category: _with_attributes(schema, count) for category, schema in self.schemas.items()}

@@ -84,7 +84,8 @@ def test_a_fan_out_forwards_what_tree_forwards(workplace: Workplace, forced: lis
 
 def test_there_is_room_for_the_longest_record() -> None:
     config = LlamaConfig(max_position_embeddings=8192)
-    workload = make_workload("wide", answering_tokenizer(), 20, 3).with_documents_of(3000)
+    workload = make_workload("wide", answering_tokenizer(), 20, 3)
+    workload = replace(workload, documents=[(list(ids) * 3000)[:3000] for ids in workload.documents])
     records = workload.forced(config, EngineConfig())
     for requests in (whole_answers(records), one_per_attribute(records)):
         longest = max(len(r.document) + sum(map(len, r.branches)) for r in requests.records)
