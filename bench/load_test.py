@@ -33,7 +33,7 @@ from bench.load.load_report import (
     report_comparison,
     report_run,
 )
-from bench.load.made_up_catalog import COLUMNS, category_names, write_catalog
+from bench.load.made_up_catalog import COLUMNS, write_catalog
 from bench.load.measured_run import run_measured
 from hpd_core.extractor import versions
 from pipelines.config.extraction import JobConfig
@@ -46,7 +46,7 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_mar
 @app.command()
 def main(
     rows: Annotated[int, typer.Option(min=1, help="Products in the catalog.")] = 100_000,
-    categories: Annotated[int, typer.Option(min=1, help="Of its products.")] = len(category_names()),
+    categories: Annotated[int, typer.Option(min=1, max=1000, help="Of its products.")] = 12,
     model: Annotated[str, typer.Option(help="Whose tokenizer is used.")] = "smollm2",
     changes: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="As in extract.py.")] = None,
     seed: Annotated[int, typer.Option(help="Of the catalog.")] = 0,
