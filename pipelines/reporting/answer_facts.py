@@ -27,7 +27,7 @@ def attribute_facts(
     counts: defaultdict[str, Counts] = defaultdict(Counts)
     categories: defaultdict[str, int] = defaultdict(int)
     in_each = []
-    for (category, attribute), each in answers.by_pair.items():
+    for (category, attribute), each in answers.items():
         here = labels.get((category, attribute), Counts())
         in_each.append(_attribute(attribute, category, 1, each, here, is_decided))
         names[attribute] += each
@@ -77,7 +77,7 @@ def category_facts(
     weights = sum(each.usd_weight or 0.0 for each in sums.values())
     useful = account.money.useful if account is not None and account.money is not None else None
     answered: defaultdict[str, AnswerSum] = defaultdict(AnswerSum)
-    for (category, _), part in answers.by_pair.items():
+    for (category, _), part in answers.items():
         answered[category] += part
     found = []
     for name, each in sums.items():
@@ -101,8 +101,8 @@ def category_facts(
                 absent=counts.absent,
                 failed=counts.failed,
                 # Without a value, none is doubtful; with values of which nothing is known, nobody can say.
-                doubtful=each.doubtful if each.scored or not counts.values else None,
-                ungrounded=each.ungrounded if each.sought or not counts.values else None,
+                doubtful=counts.doubtful if counts.scored or not counts.values else None,
+                ungrounded=counts.ungrounded if counts.sought or not counts.values else None,
                 accepted=counts.accepted if is_decided else None,
                 review=counts.review if is_decided else None,
                 f1=f1.get(name),
@@ -171,6 +171,14 @@ def _quality(evaluation: Evaluation) -> ReportQuality:
         reliability_of="probability" if evaluation.reliability is None else "confidence",
         ece_of_probability=of_probability.ece if of_probability is not None else None,
     )
+
+
+def total_of(answers: AnswerSums) -> AnswerSum:
+    """Sum the counts over all pairs."""
+    total = AnswerSum()
+    for each in answers.values():
+        total += each
+    return total
 
 
 def verdict_of(answers: AnswerSum, products: int, precision: float | None) -> ReportVerdict:

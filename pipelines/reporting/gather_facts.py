@@ -8,10 +8,24 @@ from typing import Any
 
 from pipelines.job.run import Run
 from pipelines.reporting.account import ShardTotals, find_forecast, forecast_facts, priced, read_account
-from pipelines.reporting.answer_facts import GoldScores, attribute_facts, category_facts, read_gold_scores, verdict_of
+from pipelines.reporting.answer_facts import (
+    GoldScores,
+    attribute_facts,
+    category_facts,
+    read_gold_scores,
+    total_of,
+    verdict_of,
+)
 from pipelines.reporting.report_facts import CascadeFacts, DeadReason, Facts, Identity, InputFile, ReportTotals
 from pipelines.reporting.sample import GoldIndex, build_sample, draw
-from pipelines.reporting.table_scan import AnswerSums, read_dead_letters, scan_attributes, scan_products
+from pipelines.reporting.table_scan import (
+    ANSWER_COLUMNS,
+    AnswerSum,
+    AnswerSums,
+    read_dead_letters,
+    scan_answers,
+    scan_products,
+)
 from pipelines.store.texts_in_run import left_out_note
 
 
@@ -49,8 +63,9 @@ def gather(uri: str, wishes: ReportWishes) -> Facts:
         notes += gold.notes
 
     notes += left_out_note(run.reviews.left_out, run.uri)
-    sums, answers = scan_products(run.parts, machines.prices, machines.larger_prices), AnswerSums()
-    drawn = draw(scan_attributes(run.reviewed, sums, answers, run.booleans), wishes.sample_size, wishes.seed)
+    sums, answers = scan_products(run.parts, machines.prices, machines.larger_prices), AnswerSums(AnswerSum)
+    products = scan_answers(run.reviewed.read("attributes", ANSWER_COLUMNS), answers, run.booleans)
+    drawn = draw(products, wishes.sample_size, wishes.seed)
     dead_letters = read_dead_letters(run.parts, sums)
     sample, sample_notes = build_sample(
         run.reviewed, run.plan, run.input_settings, drawn, wishes.seed, run.booleans, gold_index
@@ -58,7 +73,7 @@ def gather(uri: str, wishes: ReportWishes) -> Facts:
     totals = _totals(run, dead_letters)
     if totals.rows and not totals.products:
         notes.append("Every row is dead-lettered: nothing was extracted.")
-    verdict = verdict_of(answers.total(), totals.products, run.precision)
+    verdict = verdict_of(total_of(answers), totals.products, run.precision)
     is_decided = verdict.accepted is not None
     categories = category_facts(sums, answers, account, gold.by_category, is_decided=is_decided)
     attributes, by_category = attribute_facts(answers, gold.by_attribute, is_decided=is_decided)

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.reporting.table_scan import AnswerSums, certainties
+from pipelines.reporting.answer_facts import total_of
+from pipelines.reporting.table_scan import ANSWER_COLUMNS, AnswerSum, AnswerSums, scan_answers
 from pipelines.store.tables import TABLES
 
 _ROWS = st.lists(
@@ -32,15 +33,13 @@ _ROWS = st.lists(
 
 @given(rows=_ROWS, cut=st.integers(0, 30))
 def test_sums_are_those_of_the_single_answers_whatever_the_parts(rows: list[dict[str, object]], cut: int) -> None:
-    names = [*rows[0], "num_tokens"]
-    schema = pa.schema([TABLES["attributes"].field(name).with_nullable(True) for name in names])
-    sums = AnswerSums()
-    for part in (rows[:cut], rows[cut:]):
-        if part:
-            table = pa.Table.from_pylist([row | {"num_tokens": 2} for row in part], schema)
-            sums.add(table, certainties(table))
+    schema = pa.schema([TABLES["attributes"].field(name).with_nullable(True) for name in ANSWER_COLUMNS])
+    sums = AnswerSums(AnswerSum)
+    same = {"source_file": "f", "source_row": 0, "num_tokens": 2}
+    parts = [pa.Table.from_pylist([row | same for row in part], schema) for part in (rows[:cut], rows[cut:]) if part]
+    assert len(list(scan_answers(parts, sums, set()))) == len(parts)
     first = [row for row in rows if row["value_index"] == 0]
-    total = sums.total()
+    total = total_of(sums)
     assert total.values + total.absent + total.failed == len(first)
     values = [row for row in first if row["status"] == "value"]
     assert total.accepted == sum(row["decision"] == "accept" for row in values)
