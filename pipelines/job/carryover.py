@@ -15,9 +15,9 @@ import fnmatch
 import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -340,15 +340,6 @@ class Changes:
     dropped: int = 0
     reviewed: int = 0
     reviews_left_out: int = 0
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain data, for the manifest and for JSON output."""
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """Return the changes that `to_dict` has written."""
-        return cls(**data)
 
 
 def find_changes(earlier: EarlierRun, output: Folder, obstacles: Sequence[str], carried: Mapping[str, int]) -> Changes:

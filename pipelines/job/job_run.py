@@ -80,7 +80,7 @@ def _finished(job: PlannedJob, ledger: Ledger, manifest: Mapping[str, Any]) -> R
     ledger.clean_up()
     with named_damage(job.output, MANIFEST_NAME):
         totals = Totals.from_dict(manifest["totals"])
-        changes = Changes.from_dict(manifest["changes"]) if manifest.get("changes") else None
+        changes = Changes(**manifest["changes"]) if manifest.get("changes") else None
     if missing := ledger.missing(totals.shards):
         raise UsageError(
             f"run {job.plan.run_id} in {job.output.uri} was finished, and files of it are missing: "
@@ -226,7 +226,7 @@ def _run_manifest(job: PlannedJob, ledger: Ledger, totals: Totals, changes: Chan
         },
         "input": [{"name": file.name, "size": file.size, "fingerprint": file.fingerprint} for file in plan.files],
         "totals": totals.to_dict(),
-        "changes": changes.to_dict() if changes is not None else None,
+        "changes": dataclasses.asdict(changes) if changes is not None else None,
     }
 
 

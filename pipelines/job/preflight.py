@@ -17,7 +17,7 @@ from functools import partial
 from itertools import islice
 from typing import Any
 
-from hpd_core import CategorySchema, HPDError
+from hpd_core import CategorySchema, ErrorCode, HPDError
 from hpd_core.text.near_names import near_names, quoted
 from hpd_core.text.template import render_attribute
 from pipelines.catalog.input_files import SourceFile, scan_sources
@@ -46,7 +46,7 @@ from pipelines.job.run_plan import (
 from pipelines.store.folders import Folder, map_requests
 from pipelines.store.ledger import MANIFEST_NAME, PLAN_NAME, Ledger, named_damage, pilot_folder
 from pipelines.store.tables import read_part
-from pipelines.store.totals import MAX_UNKNOWN_CATEGORIES, NameCounts
+from pipelines.store.totals import MAX_UNKNOWN_CATEGORIES, Totals
 
 
 @dataclass(frozen=True, slots=True)
@@ -321,15 +321,23 @@ def _kept(name: str) -> str:
     return f"{name[: _MAX_LENGTH - _MAX_END - 1]}…{name[-_MAX_END:]}"
 
 
-def unknown_lines(counts: NameCounts, num_rows: int, schemas: Collection[str]) -> Iterator[str]:
+def unknown_in_run(totals: Totals, schemas: Collection[str]) -> Iterator[str]:
+    """Yield the lines of `unknown_lines` about a run."""
+    are_least = totals.unknown_categories_are_least
+    return unknown_lines(totals.unknown_categories, totals.reasons[ErrorCode.NO_SCHEMA], schemas, are_least=are_least)
+
+
+def unknown_lines(
+    counts: Counter[str], num_rows: int, schemas: Collection[str], *, are_least: bool = False
+) -> Iterator[str]:
     """Yield a line for each of the most frequent names, then one with the number of rows of other names.
 
     Args:
         counts: rows by name. If names were left out, each count is a lower bound and is shown as "at least".
         num_rows: all rows without a schema.
     """
-    shown = counts.rows.most_common(_SHOWN)
-    least, most = ("at least ", "at most ") if counts.are_least and shown else ("", "")
+    shown = counts.most_common(_SHOWN)
+    least, most = ("at least ", "at most ") if are_least and shown else ("", "")
     for name, rows in shown:
         hint = near_names(schemas).hint(name)
         yield f"no schema for category {quoted(name)} ({least}{rows:,} {_rows(rows)})" + (f"; {hint}" if hint else "")
@@ -341,9 +349,11 @@ def _rows(count: int) -> str:
     return "row" if count == 1 else "rows"
 
 
-def unknown_json(counts: NameCounts, num_rows: int, schemas: Collection[str]) -> dict[str, Any]:
+def unknown_json(
+    counts: Counter[str], num_rows: int, schemas: Collection[str], *, are_least: bool = False
+) -> dict[str, Any]:
     """Return the same as plain data: the most frequent categories, and the rows of all others."""
-    near, shown = near_names(schemas), counts.rows.most_common(MAX_UNKNOWN_CATEGORIES)
+    near, shown = near_names(schemas), counts.most_common(MAX_UNKNOWN_CATEGORIES)
     named = [
         {
             "category": name,
@@ -355,7 +365,7 @@ def unknown_json(counts: NameCounts, num_rows: int, schemas: Collection[str]) ->
     return {
         "categories": named,
         "other_rows": num_rows - sum(rows for _, rows in shown),
-        "rows_are_least": counts.are_least,
+        "rows_are_least": are_least,
     }
 
 

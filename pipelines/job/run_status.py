@@ -12,12 +12,11 @@ from typing import Any, Literal
 from rich.console import Console
 from rich.markup import escape
 
-from hpd_core import ErrorCode
 from pipelines.console.progress import describe_counts, format_seconds
 from pipelines.console.terminal import dollars, printable
 from pipelines.errors import RunError, UsageError
 from pipelines.job.context import CASCADE_FOLDER
-from pipelines.job.preflight import unknown_lines
+from pipelines.job.preflight import unknown_in_run
 from pipelines.job.run_plan import find_run
 from pipelines.store.folders import Folder
 from pipelines.store.lease import RunLease
@@ -108,10 +107,10 @@ def _num_tries(folder: Folder) -> Counter[int]:
 
 
 def _without_schema(folder: Folder, totals: Totals) -> list[str]:
-    if not totals.unknown_categories.rows:
+    if not totals.unknown_categories:
         return []
     schemas = read_schemas(folder) or {}
-    return list(unknown_lines(totals.unknown_categories, totals.reasons[ErrorCode.NO_SCHEMA], schemas))
+    return list(unknown_in_run(totals, schemas))
 
 
 def _read_manifests(ledger: Ledger, shards: Collection[int]) -> tuple[Totals, list[tuple[datetime.datetime, int]]]:

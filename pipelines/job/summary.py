@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 import pyarrow.parquet as pq
@@ -22,13 +23,13 @@ from pipelines.console.terminal import SafeTable, print_notes, printable
 from pipelines.job.carryover import Changes, EarlierRun
 from pipelines.job.job_run import RunOutcome, run_job
 from pipelines.job.named_models import sought_later
-from pipelines.job.preflight import CatalogCounts, PlannedJob, unknown_json, unknown_lines
+from pipelines.job.preflight import CatalogCounts, PlannedJob, unknown_in_run, unknown_json
 from pipelines.job.prices import why_no_price
 from pipelines.job.run_status import describe_cost, second_look
 from pipelines.quality.answer_features import answer_probability
 from pipelines.store.folders import Folder
 from pipelines.store.tables import TABLES
-from pipelines.store.totals import NameCounts, Totals
+from pipelines.store.totals import Totals
 
 _UNKNOWN_SHOWN = 20
 _CATEGORY_WIDTH = 100
@@ -61,7 +62,7 @@ def print_outcome(console: Console, job: PlannedJob, outcome: RunOutcome) -> Non
     if totals.decisions:
         console.print(f"  decisions    {describe_counts(totals.decisions)}", highlight=False)
     console.print(f"  dead letters {describe_counts(totals.reasons)}", highlight=False)
-    for line in unknown_lines(totals.unknown_categories, totals.reasons[ErrorCode.NO_SCHEMA], job.schemas):
+    for line in unknown_in_run(totals, job.schemas):
         console.print(f"    {printable(line)}", highlight=False, markup=False, soft_wrap=True)
     if totals.cascade:
         console.print(f"  second look  {second_look(totals.cascade)}", highlight=False, soft_wrap=True)
@@ -118,6 +119,7 @@ def _print_changes(console: Console, changes: Changes) -> None:
 
 def outcome_json(job: PlannedJob, outcome: RunOutcome, code: int) -> dict[str, Any]:
     """Return the outcome as plain data, for JSON output."""
+    totals = outcome.totals
     return {
         "run_id": outcome.plan.run_id,
         "exit_code": code,
@@ -128,10 +130,11 @@ def outcome_json(job: PlannedJob, outcome: RunOutcome, code: int) -> dict[str, A
         "discrepancy": outcome.discrepancy,
         "notes": list(outcome.notes),
         "left_out": job.left_out.to_dict(),
-        "changes": outcome.changes.to_dict() if outcome.changes is not None else None,
-        **outcome.totals.to_dict(),
+        "changes": asdict(outcome.changes) if outcome.changes is not None else None,
+        **totals.to_dict(),
         "no_schema": unknown_json(
-            outcome.totals.unknown_categories, outcome.totals.reasons[ErrorCode.NO_SCHEMA], job.schemas
+            *(totals.unknown_categories, totals.reasons[ErrorCode.NO_SCHEMA], job.schemas),
+            are_least=totals.unknown_categories_are_least,
         ),
     }
 
@@ -245,7 +248,7 @@ def plan_json(job: PlannedJob, counts: CatalogCounts) -> dict[str, Any]:
 
 def _unknown_in_plan(job: PlannedJob, categories: Mapping[str, int]) -> dict[str, Any]:
     unknown = Counter({name: rows for name, rows in categories.items() if name and name not in job.schemas})
-    return unknown_json(NameCounts(unknown), unknown.total(), job.schemas)
+    return unknown_json(unknown, unknown.total(), job.schemas)
 
 
 def run_and_tell(job: PlannedJob, console: Console, *, show: int) -> tuple[int, dict[str, Any]]:

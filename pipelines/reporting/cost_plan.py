@@ -26,7 +26,6 @@ from pipelines.reporting.machines import EFFICIENCY, find_gpu, is_same_gpu, unli
 from pipelines.reporting.measured_costs import MeasuredCosts, forecast_of, on_other_machine, read_costs, with_larger
 from pipelines.store.folders import Folder
 from pipelines.store.ledger import PLAN_NAME, pilot_folder
-from pipelines.store.totals import NameCounts
 
 PILOT_RUN = "run"
 """Name of the pilot's run, in its folder."""
@@ -133,9 +132,9 @@ class Planner:
         with self.console.status(f"Counting {total:,} rows by category ..."):
             counts = count_categories(self.job.plan, self.job.config.input, schemas)
         rows = {name: count for name, count in counts.categories.items() if name in schemas}
-        unknown = NameCounts(Counter({name: count for name, count in counts.categories.items() if name not in rows}))
-        dead = Counter(null_category=unknown.rows.pop("", 0)) + counts.dead.rows
-        dead["no_schema"] = unknown.rows.total()
+        unknown = Counter({name: count for name, count in counts.categories.items() if name not in rows})
+        dead = Counter(null_category=unknown.pop("", 0)) + counts.dead.rows
+        dead["no_schema"] = unknown.total()
         num_dead = dead.total() + round(sum(counts.dead_in_sample.rows.values()) / max(1, counts.checked) * total)
         lines = list(unknown_lines(unknown, dead["no_schema"], schemas))
         if not rows or num_dead >= total:

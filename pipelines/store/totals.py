@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 from hpd_core import ErrorCode
@@ -45,31 +46,20 @@ def loading_note(load_seconds: float, billed_seconds: float) -> str:
     return f"{load_seconds / billed_seconds:.0%} of it loading, paid once an engine however many products there are"
 
 
-@dataclass(slots=True)
-class NameCounts:
-    """Row counts by name. A column without categories may have as many names as rows: only the most frequent are kept.
-
-    Attributes:
-        are_least: whether names were dropped on the way, so that any name may have more rows.
-    """
-
-    rows: Counter[str] = field(default_factory=Counter)
-    are_least: bool = False
-
-    def add(self, names: Mapping[str, int], num_rows: int) -> None:
-        """Add the names of `num_rows` rows; some names may have been left out."""
-        self.are_least |= sum(names.values()) < num_rows
-        self.rows.update(names)
-        if len(self.rows) > 20 * MAX_UNKNOWN_CATEGORIES:
-            self.rows = Counter(dict(self.rows.most_common(10 * MAX_UNKNOWN_CATEGORIES)))
-            self.are_least = True
+# Counts that an older run's totals do not have.
+_OF_OLDER_RUNS = {
+    **dict.fromkeys(("priced_shards", "priced_decoded", "retried_shards"), 0),
+    **dict.fromkeys(("decisions", "unknown_categories", "carried", "cascade"), MappingProxyType({})),
+    "unknown_categories_are_least": True,
+}
 
 
 @dataclass(slots=True)
 class Totals:
     """Outcomes of the rows. `statuses` counts attribute values, `decisions` accepted ones and those for review.
     `reasons` counts dead letters by code, `unknown_categories` those of "no_schema" by category (the most frequent
-    names). `carried` counts what was carried over from an earlier run, `cascade` what a larger model was asked again
+    names; if others were dropped on the way, any name may have more rows: `unknown_categories_are_least`). `carried`
+    counts what was carried over from an earlier run, `cascade` what a larger model was asked again
     (quality/both_answers.py). `metrics` sums tokens, steps, seconds, retries (of `retried_shards`) and, over
     `priced_shards`, dollars; `priced_decoded` counts the products that these decoded.
     """
@@ -84,7 +74,8 @@ class Totals:
     statuses: Counter[str] = field(default_factory=Counter)
     decisions: Counter[str] = field(default_factory=Counter)
     reasons: Counter[str] = field(default_factory=Counter)
-    unknown_categories: NameCounts = field(default_factory=NameCounts)
+    unknown_categories: Counter[str] = field(default_factory=Counter)
+    unknown_categories_are_least: bool = False
     carried: Counter[str] = field(default_factory=Counter)
     cascade: Counter[str] = field(default_factory=Counter)
     metrics: Counter[str] = field(default_factory=Counter)
@@ -103,10 +94,19 @@ class Totals:
         self.statuses.update(counts["statuses"])
         self.decisions.update(counts.get("decisions", {}))
         self.reasons.update(counts["reasons"])
-        self.unknown_categories.add(counts.get("unknown_categories", {}), counts["reasons"].get(ErrorCode.NO_SCHEMA, 0))
+        self._add_unknown(counts.get("unknown_categories", {}), counts["reasons"].get(ErrorCode.NO_SCHEMA, 0))
         self.carried.update(counts.get("carried", {}))
         self.cascade.update(counts.get("cascade", {}))
         self.metrics.update(manifest["metrics"])
+
+    def _add_unknown(self, names: Mapping[str, int], num_rows: int) -> None:
+        """Add the names of `num_rows` rows; some names may have been left out. A column without categories may have as
+        many names as rows: only the most frequent are kept."""
+        self.unknown_categories_are_least |= sum(names.values()) < num_rows
+        self.unknown_categories.update(names)
+        if len(self.unknown_categories) > 20 * MAX_UNKNOWN_CATEGORIES:
+            kept = self.unknown_categories.most_common(10 * MAX_UNKNOWN_CATEGORIES)
+            self.unknown_categories, self.unknown_categories_are_least = Counter(dict(kept)), True
 
     @property
     def decoded(self) -> int:
@@ -140,43 +140,16 @@ class Totals:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data for the manifest and for programs."""
-        return {
-            "shards": self.shards,
-            "priced_shards": self.priced_shards,
-            "priced_decoded": self.priced_decoded,
-            "retried_shards": self.retried_shards,
-            "rows": self.rows,
-            "products": self.products,
-            "dead_letters": self.dead_letters,
-            "statuses": dict(self.statuses),
-            "decisions": dict(self.decisions),
-            "reasons": dict(self.reasons),
-            "unknown_categories": dict(self.unknown_categories.rows.most_common(MAX_UNKNOWN_CATEGORIES)),
-            "unknown_categories_are_least": self.unknown_categories.are_least,
-            "carried": dict(self.carried),
-            "cascade": dict(self.cascade),
-            "metrics": dict(self.metrics),
-        }
+        data = {each.name: getattr(self, each.name) for each in fields(self)}
+        data["unknown_categories"] = Counter(dict(self.unknown_categories.most_common(MAX_UNKNOWN_CATEGORIES)))
+        return {name: dict(value) if isinstance(value, Counter) else value for name, value in data.items()}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Totals:
         """Rebuild from `to_dict`."""
-        totals = cls(
-            data["shards"],
-            data.get("priced_shards", 0),
-            data.get("priced_decoded", 0),
-            data.get("retried_shards", 0),
-            data["rows"],
-            data["products"],
-            data["dead_letters"],
-        )
-        totals.statuses.update(data["statuses"])
-        totals.decisions.update(data.get("decisions", {}))
-        totals.reasons.update(data["reasons"])
-        totals.unknown_categories = NameCounts(
-            Counter(data.get("unknown_categories", {})), data.get("unknown_categories_are_least", True)
-        )
-        totals.carried.update(data.get("carried", {}))
-        totals.cascade.update(data.get("cascade", {}))
-        totals.metrics.update(data["metrics"])
-        return totals
+        known = {**_OF_OLDER_RUNS, **data}
+        stored: dict[str, Any] = {
+            each.name: Counter(value) if isinstance(value := known[each.name], Mapping) else value
+            for each in fields(cls)
+        }
+        return cls(**stored)

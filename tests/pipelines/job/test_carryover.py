@@ -6,6 +6,7 @@ import copy
 import json
 import shutil
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -86,7 +87,7 @@ def test_only_what_has_changed_is_decoded(nightly: Workplace) -> None:
     assert not outcome.changes.obstacles
     # 22 + 1 + 1 products; p8 and p9 are gone; p5's text is there twice, once under an id that is new.
     assert outcome.totals.products == 24
-    assert outcome.changes.to_dict() == {
+    assert asdict(outcome.changes) == {
         "base": str(nightly.folder / "first"),
         "base_run_id": "first",
         "obstacles": [],
@@ -104,7 +105,7 @@ def test_only_what_has_changed_is_decoded(nightly: Workplace) -> None:
     assert {name for name, row in by_id.items() if row["carried_from"] is None} == {"p100", "p3", "p4"}
     assert by_id["renamed"]["carried_from"] == "first"
     manifest = json.loads((output / "manifest.json").read_text())
-    assert manifest["changes"] == outcome.changes.to_dict()
+    assert manifest["changes"] == asdict(outcome.changes)
     # Only the three went through the engine.
     assert manifest["totals"]["carried"]["products"] == 21
     assert sum(row["num_carried"] for row in read_table(output, "metrics")) == 21
