@@ -50,6 +50,9 @@ def priced(forecast: Forecast, usd_per_hour: float) -> Forecast:
     return dataclasses.replace(forecast, price=price, larger=larger)
 
 
+_OF_FORECAST = ("basis", "source", "created_at", "model", "device", "rows", "sampled", "num_batches")
+
+
 def forecast_facts(
     forecast: Forecast,
     place: str,
@@ -84,14 +87,7 @@ def forecast_facts(
     )
     return ForecastFacts(
         place=place,
-        basis=forecast.basis,
-        source=forecast.source,
-        created_at=forecast.created_at,
-        model=forecast.model,
-        device=forecast.device,
-        rows=forecast.rows,
-        sampled=forecast.sampled,
-        num_batches=forecast.num_batches,
+        **{name: getattr(forecast, name) for name in _OF_FORECAST},
         is_comparable=is_comparable,
         lines=tuple(_lines(forecast, account, totals, is_comparable)),
         assumed=tuple(note for model in forecast.models for note in model.assumed),

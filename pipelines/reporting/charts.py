@@ -6,7 +6,7 @@ Bars inside tables are 100 units wide and stretched to their cell; charts with a
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from markupsafe import Markup
 
@@ -59,34 +59,37 @@ def interval(low: float, estimate: float, high: float, actual: float | None) -> 
     )
 
 
-def _scales(right: float, top: float) -> tuple[Callable[[float], float], Callable[[float], float]]:
-    """Return the functions from values to places of a chart; `right` and `top` lie at its edges."""
-    width, height = _WIDTH - _LEFT - _RIGHT, _HEIGHT - _TOP - _BOTTOM
-    return lambda value: _LEFT + width * value / right, lambda value: _HEIGHT - _BOTTOM - height * value / top
+_TICKS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
+
+
+def _x(value: float) -> float:
+    """Return the place of a value in [0, 1] on a chart."""
+    return _LEFT + (_WIDTH - _LEFT - _RIGHT) * value
+
+
+def _y(value: float) -> float:
+    return _HEIGHT - _BOTTOM - (_HEIGHT - _TOP - _BOTTOM) * value
 
 
 def reliability(bins: Sequence[ReliabilityBin], label_x: str) -> Markup:
     """Draw the share of right values over mean confidence, both in [0, 1]. A point's area grows with its values."""
-    ticks = [0.0, 0.2, 0.4, 0.6, 0.8, 1.0]
     most = max(each.count for each in bins)
-
-    x, y = _scales(1, 1)
-
     truth = '<line class="truth" x1="{:.1f}" y1="{:.1f}" x2="{:.1f}" y2="{:.1f}"/>'
-    line = " ".join(f"{x(each.mean_confidence):.1f},{y(each.share_right):.1f}" for each in bins)
-    point = '<circle class="k0" cx="{:.1f}" cy="{:.1f}" r="{:.1f}"/>'
-    return _chart(
-        "Share of right values over what was said of them",
-        [
-            *_axis_y(ticks, y, "right"),
-            *_axis_x(ticks, x, label_x),
-            Markup(truth).format(x(0), y(0), x(1), y(1)),
-            Markup('<polyline class="line" points="{}"/>').format(line),
-            *(
-                Markup(point).format(x(each.mean_confidence), y(each.share_right), 3 + 6 * math.sqrt(each.count / most))
-                for each in bins
-            ),
-        ],
+    line = " ".join(f"{_x(each.mean_confidence):.1f},{_y(each.share_right):.1f}" for each in bins)
+    point = Markup('<circle class="k0" cx="{:.1f}" cy="{:.1f}" r="{:.1f}"/>')
+    parts = [
+        *_axis_y("right"),
+        *_axis_x(label_x),
+        Markup(truth).format(_x(0), _y(0), _x(1), _y(1)),
+        Markup('<polyline class="line" points="{}"/>').format(line),
+        *(
+            point.format(_x(each.mean_confidence), _y(each.share_right), 3 + 6 * math.sqrt(each.count / most))
+            for each in bins
+        ),
+    ]
+    title = "Share of right values over what was said of them"
+    return Markup('<svg class="chart" viewBox="0 0 {} {}" role="img"><title>{}</title>{}</svg>').format(
+        _WIDTH, _HEIGHT, title, Markup("").join(parts)
     )
 
 
@@ -96,34 +99,19 @@ def _flat(content: Markup, kind: str) -> Markup:
     )
 
 
-def _chart(title: str, parts: Sequence[Markup]) -> Markup:
-    return Markup('<svg class="chart" viewBox="0 0 {} {}" role="img"><title>{}</title>{}</svg>').format(
-        _WIDTH, _HEIGHT, title, Markup("").join(parts)
-    )
-
-
-def _axis_y(ticks: Sequence[float], y: Callable[[float], float], label: str) -> list[Markup]:
+def _axis_y(label: str) -> list[Markup]:
     grid = (
         '<line class="grid" x1="{0}" x2="{1}" y1="{2:.1f}" y2="{2:.1f}"/>'
         '<text class="end" x="{3}" y="{4:.1f}">{5}</text>'
     )
     lines = [
-        Markup(grid).format(_LEFT, _WIDTH - _RIGHT, y(tick), _LEFT - 6, y(tick) + 4, f"{tick:,g}") for tick in ticks
+        Markup(grid).format(_LEFT, _WIDTH - _RIGHT, _y(tick), _LEFT - 6, _y(tick) + 4, f"{tick:,g}") for tick in _TICKS
     ]
     return [*lines, Markup('<text class="name" x="{}" y="{}">{}</text>').format(_LEFT + 4, _TOP + 10, label)]
 
 
-def _axis_x(ticks: Sequence[float], x: Callable[[float], float], label: str) -> list[Markup]:
+def _axis_x(label: str) -> list[Markup]:
     text = '<text class="middle" x="{:.1f}" y="{}">{}</text>'
-    labels = [Markup(text).format(x(tick), _HEIGHT - _BOTTOM + 16, f"{tick:,g}") for tick in ticks]
+    labels = [Markup(text).format(_x(tick), _HEIGHT - _BOTTOM + 16, f"{tick:,g}") for tick in _TICKS]
     name = Markup('<text class="name end" x="{}" y="{}">{}</text>').format(_WIDTH - _RIGHT, _HEIGHT - 6, label)
     return [*labels, name]
-
-
-def _ticks(most: float) -> tuple[list[float], float]:
-    """Return round numbers from 0 to at least `most`, and the last of them."""
-    most = most if most > 0 else 1.0
-    step = 10 ** math.floor(math.log10(most / 4))
-    step = next(step * factor for factor in (1, 2, 2.5, 5, 10) if most / (step * factor) <= 5)
-    count = math.ceil(most / step - 1e-9)
-    return [round(step * index, 10) for index in range(count + 1)], step * count

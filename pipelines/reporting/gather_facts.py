@@ -100,23 +100,20 @@ def gather(uri: str, wishes: ReportWishes) -> Facts:
     )
 
 
+_OF_PLAN = ("run_id", "created_at", "config_hash", "schema_hash", "limit", "base_run_id")
+
+
 def _identity(run: Run, machines: ShardTotals) -> Identity:
-    plan = run.plan
     return Identity(
         uri=run.folder.uri,
         name=run.name,
-        run_id=plan.run_id,
         state=run.status.state,
-        created_at=plan.created_at,
-        config_hash=plan.config_hash,
-        schema_hash=plan.schema_hash,
-        limit=plan.limit,
-        base_run_id=plan.base_run_id,
+        **{name: getattr(run.plan, name) for name in _OF_PLAN},
         layout=run.layout,
         engine=run.engine,
         devices=dict(machines.devices),
         instances=dict(machines.instances),
-        inputs=tuple(InputFile(file.name, file.size, file.num_rows) for file in plan.files),
+        inputs=tuple(InputFile(file.name, file.size, file.num_rows) for file in run.plan.files),
     )
 
 
@@ -125,10 +122,7 @@ def _totals(run: Run, dead_letters: Sequence[DeadReason]) -> ReportTotals:
     return ReportTotals(
         planned_rows=run.status.planned_rows,
         planned_shards=run.status.planned_shards,
-        shards=totals.shards,
-        rows=totals.rows,
-        products=totals.products,
-        dead_letters=totals.dead_letters,
+        **{name: getattr(totals, name) for name in ("shards", "rows", "products", "dead_letters")},
         refused=sum(reason.count for reason in dead_letters if reason.stage == "prepare"),
         carried=totals.carried["products"],
         statuses=dict(totals.statuses),

@@ -171,6 +171,17 @@ class AnswerSum:
     sought: int = 0
     ungrounded: int = 0
 
+    def shown(self, *, is_decided: bool) -> dict[str, Any]:
+        """Return the counts that every table of the report has; None for those by decision if nothing was decided."""
+        by_decision = {"accepted": self.accepted, "review": self.review} if is_decided else {}
+        counts = {"values": self.values, "absent": self.absent, "failed": self.failed}
+        return counts | {"accepted": None, "review": None} | by_decision
+
+    @property
+    def likely_right(self) -> int | None:
+        """Number of values that are `certain`; None if the certainty of none is known."""
+        return self.certain if self.scored else None
+
     def __iadd__(self, other: AnswerSum) -> AnswerSum:
         for name in self.__slots__:
             setattr(self, name, getattr(self, name) + getattr(other, name))
