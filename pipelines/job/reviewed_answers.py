@@ -13,14 +13,13 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from hpd_core import Attribute, CategorySchema
 from pipelines.normalising.measured_text import NORMALISED_COLUMNS
 from pipelines.normalising.normalise import Normaliser
 from pipelines.store.folders import Folder, map_requests
 from pipelines.store.layer import Layer, by_answer, is_written
-from pipelines.store.tables import ATTRIBUTES, completed, open_part, read_part
+from pipelines.store.tables import ATTRIBUTES, completed, read_columns, read_part
 from pipelines.store.texts_in_run import LeftOutReviews
 from pipelines.store.verdicts import AnswerKey, ItemError, checked_items, with_unit
 
@@ -53,7 +52,7 @@ class ReviewedAnswers:
             schemas: schemas by which the run's values are normalised.
         """
         layer = Layer.open(run, schemas)
-        names = [f"attributes/{name}" for name in run.list("attributes") if name.endswith(".parquet")]
+        names = [name for name in run.list("attributes") if name.endswith(".parquet")]
         parts = map_requests(lambda name: _reviewed_rows(run, name, layer), names)
         found: dict[tuple[str, str], Sequence[Row]] = {}
         answers = [answer for part in parts for answer in part.items()]
@@ -83,14 +82,10 @@ class ReviewedAnswers:
 
 
 def _reviewed_rows(run: Folder, name: str, layer: Layer) -> dict[AnswerKey, list[Row]]:
-    with open_part(run, name) as file:
-        parquet = pq.ParquetFile(file)
-        columns = [column for column in _LOOKED_AT if column in parquet.schema_arrow.names]
-        part = parquet.read(columns=columns)
-    is_said = "source" in columns and pc.any(pc.equal(part["source"], "review")).as_py()
-    if not is_said and not layer.places(part):
+    part = read_columns(run, "attributes", name, _LOOKED_AT)
+    if not pc.any(pc.equal(part["source"], "review")).as_py() and not layer.places(part):
         return {}
-    rows = layer.apply(completed("attributes", read_part(run, name)))
+    rows = layer.apply(completed("attributes", read_part(run, f"attributes/{name}")))
     return by_answer(rows.filter(pc.equal(rows["source"], "review")).to_pylist())
 
 

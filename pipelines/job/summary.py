@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-import pyarrow.parquet as pq
 from rich import box
 from rich.console import Console
 from rich.markup import escape
@@ -28,6 +27,7 @@ from pipelines.job.prices import why_no_price
 from pipelines.job.run_status import describe_cost, second_look
 from pipelines.quality.answer_features import answer_probability
 from pipelines.store.folders import Folder
+from pipelines.store.run_tables import Parts
 from pipelines.store.tables import TABLES
 from pipelines.store.totals import Totals
 
@@ -270,58 +270,43 @@ _MAX_TEXT = 60
 def preview_table(output: Folder, num_products: int) -> Table | None:
     """Return a table of the extracted attributes of `num_products` products, from as many categories as possible; None
     if there are no products."""
-    products = _pick(_read(output, "products", ["source_file", "source_row", "category"]), num_products)
+    parts, keys = Parts(output, range(_PARTS_READ)), ["category", "source_file", "source_row", "product_id"]
+    products = _pick([*parts.rows("products", keys)], num_products)
     if not products:
         return None
-    chosen = {_identity(product): index for index, product in enumerate(products)}
-    columns = ["source_file", "source_row", "product_id", "category", "attribute", "value_index"]
-    columns += ["value_raw", "status", "num_tokens", "logprob_mean", "probability", "confidence", "evidence"]
-    rows = _read(output, "attributes", columns)
-    rows = [row for row in rows if _identity(row) in chosen]
-    rows.sort(key=lambda row: chosen[_identity(row)])  # stable: attributes stay in the schema's order
+    columns = ["source_file", "source_row", "attribute", "value_index", "value_raw", "status"]
+    columns += ["num_tokens", "logprob_mean", "probability", "confidence", "evidence"]
+    answers = parts.answers_of(columns, {(file, number) for _, file, number, _ in products})
+    rows_of = {place: [row for rows in each.values() for row in rows] for place, each in answers.items()}
 
     table = SafeTable(box=box.SIMPLE_HEAD, title="Extracted attributes", title_justify="left")
     table.add_column("product")
     table.add_column("attribute")
     table.add_column("value")
     table.add_column("found in")
-    is_calibrated = any(row.get("confidence") is not None for row in rows)
-    table.add_column("confidence" if is_calibrated else "probability", justify="right")
-    before = None
-    for row in rows:
-        product = _identity(row)
-        if before not in (None, product):
-            table.add_section()
-        label = Text(printable(f"{row['product_id']}\n{row['category']}")) if product != before else Text("")
-        attribute = row["attribute"] if row["value_index"] == 0 else ""
-        probability = row.get("confidence" if is_calibrated else "probability")
-        if probability is None and not is_calibrated:  # an older run
-            probability = answer_probability(row["num_tokens"], row["logprob_mean"])
-        cells = (_value(row), _places(row), "" if probability is None else f"{probability:.2f}")
-        table.add_row(label, Text(printable(attribute)), *cells)
-        before = product
+    is_calibrated = any(row["confidence"] is not None for rows in rows_of.values() for row in rows)
+    certainty = "confidence" if is_calibrated else "probability"
+    table.add_column(certainty, justify="right")
+    for category, file, number, product_id in products:
+        table.add_section()
+        label = f"{product_id}\n{category}"
+        for row in rows_of[file, number]:
+            attribute = row["attribute"] if row["value_index"] == 0 else ""
+            share = row[certainty]
+            if share is None and not is_calibrated:  # an older run
+                share = answer_probability(row["num_tokens"], row["logprob_mean"])
+            cells = (_value(row), _places(row), "" if share is None else f"{share:.2f}")
+            table.add_row(Text(printable(label)), Text(printable(attribute)), *cells)
+            label = ""
     return table
 
 
-def _pick(products: Sequence[dict[str, Any]], count: int) -> list[dict[str, Any]]:
-    first_of_category = {product["category"]: product for product in reversed(products)}
-    chosen = [product for product in products if first_of_category[product["category"]] is product][:count]
+def _pick(products: Sequence[tuple[Any, ...]], count: int) -> list[tuple[Any, ...]]:
+    """Return products, which begin with their category: first one of each, then others."""
+    first_of_category = {product[0]: product for product in reversed(products)}
+    chosen = [product for product in products if first_of_category[product[0]] is product][:count]
     others = [product for product in products if product not in chosen]
     return chosen + others[: count - len(chosen)]
-
-
-def _read(output: Folder, table: str, columns: list[str]) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = []
-    for name in output.list(table)[:_PARTS_READ]:
-        with output.open(f"{table}/{name}") as file:
-            parquet = pq.ParquetFile(file)
-            there = parquet.schema_arrow.names
-            rows += parquet.read(columns=[name for name in columns if name in there]).to_pylist()
-    return rows
-
-
-def _identity(row: dict[str, Any]) -> tuple[str, int]:
-    return row["source_file"], row["source_row"]
 
 
 def _value(row: dict[str, Any]) -> Text:

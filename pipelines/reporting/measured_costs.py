@@ -17,8 +17,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
-import pyarrow.parquet as pq
 from scipy.special import stdtrit
 
 from pipelines.config.extraction import JobConfig
@@ -26,8 +24,7 @@ from pipelines.errors import UsageError
 from pipelines.job.run_plan import Plan, find_finished
 from pipelines.reporting.forecast import TOKEN_KINDS, CategoryForecast, Forecast, ForecastAsked, Interval
 from pipelines.reporting.machines import Gpu, assumed_seconds, planned_price, rate_text, share_in_fp8, work_per_row
-from pipelines.store.folders import Folder
-from pipelines.store.tables import open_part, read_part
+from pipelines.store.tables import read_columns, read_part
 
 UTILISATION = 0.95
 """Assumed share of an engine's time in which it computes, if no long run has measured it."""
@@ -160,9 +157,11 @@ def read_costs(uri: str, option: str, model: int = 1, *, is_pilot: bool = False)
     counts: dict[str, FloatArray] = defaultdict(lambda: np.zeros(num_groups))
     seconds: dict[str, FloatArray] = defaultdict(lambda: np.zeros(num_groups))
     for number, name in enumerate(names):
+        table = read_columns(folder, "products", name, ["category", column])
         # Null: carried over from a run before, which says nothing about the cost of decoding.
-        known = _read_part(folder, name, column)
-        sums = known.group_by("category").aggregate([(column, "sum"), (column, "count")])
+        sums = (
+            table.filter(table[column].is_valid()).group_by("category").aggregate([(column, "sum"), (column, "count")])
+        )
         for row in sums.to_pylist():
             counts[row["category"]][number % num_groups] += row[f"{column}_count"]
             seconds[row["category"]][number % num_groups] += row[f"{column}_sum"]
@@ -176,15 +175,6 @@ def read_costs(uri: str, option: str, model: int = 1, *, is_pilot: bool = False)
     metrics = [row for name in folder.list("metrics") for row in read_part(folder, f"metrics/{name}").to_pylist()]
     own = [row for row in metrics if (row.get("pass") or 1) == model]
     return MeasuredCosts(uri, plan, dict(counts), dict(seconds), own, engine, asked)
-
-
-def _read_part(folder: Folder, name: str, column: str) -> pa.Table:
-    with open_part(folder, f"products/{name}") as file:
-        part = pq.ParquetFile(file)
-        if column not in part.schema_arrow.names:
-            raise UsageError(f"the run in {folder.uri} is from before the cost of a product was kept; run a pilot")
-        table = part.read(columns=["category", column])
-    return table.filter(table[column].is_valid())
 
 
 def forecast_of(

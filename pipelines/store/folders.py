@@ -54,11 +54,13 @@ def size_and_etag(filesystem: Any, path: str) -> tuple[int, str | None]:
     return int(info["size"]), str(etag).strip('"') if etag else None
 
 
-def iter_requests(function: Callable[[Item], Answer], items: Sequence[Item]) -> Iterator[Answer]:
-    """Yield the answers of `map_requests` without holding all at once."""
+def iter_requests(
+    function: Callable[[Item], Answer], items: Sequence[Item], at_once: int = _ANSWERS_AT_ONCE
+) -> Iterator[Answer]:
+    """Yield the answers of `map_requests` without holding more than `at_once`."""
     with ThreadPoolExecutor(_REQUESTS_AT_ONCE) as pool:
-        for start in range(0, len(items), _ANSWERS_AT_ONCE):
-            yield from pool.map(function, items[start : start + _ANSWERS_AT_ONCE])
+        for start in range(0, len(items), at_once):
+            yield from pool.map(function, items[start : start + at_once])
 
 
 def file_at(place: str, option: str) -> tuple[Folder, str]:

@@ -24,7 +24,7 @@ from pipelines.normalising.normalise import Normaliser, normalisers
 from pipelines.store.columns import REPLACED
 from pipelines.store.corrections import REVIEWS_FOLDER, Correction, read_verdicts, settle
 from pipelines.store.folders import Folder, map_requests
-from pipelines.store.tables import ATTRIBUTES, encode_table, open_part, part_name
+from pipelines.store.tables import ATTRIBUTES, encode_table, part_name, read_columns
 from pipelines.store.texts_in_run import LeftOutReviews, TextsInRun, divided
 from pipelines.store.verdicts import AnswerKey, ReviewVerdict, with_unit
 
@@ -153,9 +153,7 @@ def _stored(run: Folder, keys: Collection[AnswerKey], texts: TextsInRun) -> dict
     def read(name: str) -> dict[AnswerKey, list[Row]]:
         here = by_part[name]
         numbers = pa.array(sorted({key.source_row for key in here}), pa.int64())
-        with open_part(run, f"attributes/{name}") as file:
-            parquet = pq.ParquetFile(file)
-            part = parquet.read(columns=[column for column in columns if column in parquet.schema_arrow.names])
+        part = read_columns(run, "attributes", name, columns)
         answers = by_answer(part.filter(pc.is_in(part["source_row"], numbers)).to_pylist())
         return {key: rows for key, rows in answers.items() if key in here}
 

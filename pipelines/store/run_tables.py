@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 import re
-from collections import deque
 from collections.abc import Collection, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from itertools import islice
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from pipelines.errors import UsageError
-from pipelines.store.folders import Folder
+from pipelines.store.folders import Folder, iter_requests
 from pipelines.store.layer import Layer
 from pipelines.store.ledger import PLAN_NAME
 from pipelines.store.no_run import no_run
-from pipelines.store.tables import TABLES, open_part, part_name
+from pipelines.store.tables import part_name, read_columns
 
 Place = tuple[str, int]
 """Identity of a product in a run: source_file and source_row. Product ids may be doubled."""
 _PART = re.compile(r"part-(\d+)\.parquet")
-_READ_AHEAD = 4  # parts; a part is a shard's, so memory stays bounded however long the run is
+_READ_AT_ONCE = 8  # parts; a part is a shard's, so memory stays bounded however long the run is
 
 
 class Parts:
@@ -43,15 +39,9 @@ class Parts:
         """
         names = set(self.folder.list(table))
         here = (shard for shard in self.shards if shards is None or shard in shards)
-        wanted = iter([shard for shard in here if part_name(shard) in names])
-        with ThreadPoolExecutor(_READ_AHEAD) as pool:
-            pending: deque[Future[pa.Table]] = deque()
-            pending.extend(pool.submit(self.read_one, table, shard, columns) for shard in islice(wanted, _READ_AHEAD))
-            while pending:
-                part = pending.popleft().result()
-                pending.extend(pool.submit(self.read_one, table, shard, columns) for shard in islice(wanted, 1))
-                if part.num_rows:
-                    yield part
+        wanted = [shard for shard in here if part_name(shard) in names]
+        parts = iter_requests(lambda shard: self.read_one(table, shard, columns), wanted, _READ_AT_ONCE)
+        yield from (part for part in parts if part.num_rows)
 
     def rows(self, table: str, columns: Sequence[str]) -> Iterator[tuple[Any, ...]]:
         """Yield the rows as tuples of `columns`."""
@@ -79,22 +69,8 @@ class Parts:
         return found
 
     def read_one(self, table: str, shard: int, columns: Sequence[str]) -> pa.Table:
-        """Return the part of one shard, as `read`. `a.list.element.b` reads only member `b` of a nested column `a`."""
-        name, declared = f"{table}/{part_name(shard)}", TABLES[table]
-        with open_part(self.folder, name, UsageError) as file:
-            parquet = pq.ParquetFile(file)
-            there = parquet.schema_arrow.names
-            part = parquet.read(columns=[column for column in columns if column.split(".")[0] in there])
-        names = [column.split(".")[0] for column in columns]
-        for column in names:
-            if column in there:
-                continue
-            field = declared.field(column)
-            if not field.nullable:
-                place = self.folder.describe(name)
-                raise UsageError(f"{place}: column {column!r} is missing; this is no {table} table")
-            part = part.append_column(field, pa.nulls(part.num_rows, field.type))
-        part = part.select(names)
+        """Return the part of one shard; `columns` as of `read_columns`. Raises as `read`."""
+        part = read_columns(self.folder, table, part_name(shard), columns, UsageError)
         return part if self._layer is None or table != "attributes" else self._layer.apply(part)
 
 

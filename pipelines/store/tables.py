@@ -52,6 +52,29 @@ def read_part(folder: Folder, name: str, columns: list[str] | None = None) -> pa
         return pq.read_table(file, columns=columns)
 
 
+def read_columns(
+    folder: Folder, table: str, part: str, columns: Sequence[str], kind: type[RunError] | type[UsageError] = RunError
+) -> pa.Table:
+    """Read columns of a part of `table`; those that an older run lacks are null. Raise a `kind` if it cannot be read or
+    does not belong to this table.
+
+    Args:
+        columns: `a.list.element.b` reads only member `b` of a nested column `a`.
+        kind: as of `open_part`.
+    """
+    name = f"{table}/{part}"
+    with open_part(folder, name, kind) as file:
+        parquet = pq.ParquetFile(file)
+        there = parquet.schema_arrow.names
+        found = parquet.read(columns=[column for column in columns if column.split(".")[0] in there])
+    names = [column.split(".")[0] for column in columns]
+    for field in (TABLES[table].field(column) for column in names if column not in there):
+        if not field.nullable:
+            raise kind(f"{folder.describe(name)}: column {field.name!r} is missing; this is no {table} table")
+        found = found.append_column(field, pa.nulls(found.num_rows, field.type))
+    return found.select(names)
+
+
 def completed(name: str, part: pa.Table) -> pa.Table:
     """Return a part of the table `name` with all of its columns; those that an older run lacks are null."""
     columns = []

@@ -13,12 +13,11 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from hpd_core import CategorySchema
 from pipelines.store.corrections import latest, settle
 from pipelines.store.folders import Folder, map_requests
-from pipelines.store.tables import open_part
+from pipelines.store.tables import read_columns
 from pipelines.store.verdicts import AnswerKey, ReviewVerdict
 
 Place = tuple[str, int]
@@ -49,7 +48,7 @@ class TextsInRun:
         numbers = pa.array(sorted({number for _, number in places}), pa.int64())
         found: dict[Place, str | None] = dict.fromkeys(places)
         parts: dict[Place, str] = {}
-        read = map_requests(lambda name: _rows(run, f"products/{name}", numbers), names)
+        read = map_requests(lambda name: _rows(run, name, numbers), names)
         for name, part in zip(names, read, strict=True):
             here = {place: text for place, text in part.items() if place in found}
             found |= here
@@ -125,8 +124,7 @@ def left_out_note(left_out: Sequence[LeftOutReviews], uri: str) -> list[str]:
 
 
 def _rows(run: Folder, name: str, numbers: pa.Array) -> dict[Place, str]:
-    with open_part(run, name) as file:
-        part = pq.read_table(file, columns=[*_PLACE, "input_hash"])
+    part = read_columns(run, "products", name, [*_PLACE, "input_hash"])
     near = part.filter(pc.is_in(part["source_row"], numbers))
     return dict(
         zip(zip(*(near[each].to_pylist() for each in _PLACE), strict=True), near["input_hash"].to_pylist(), strict=True)
