@@ -45,15 +45,25 @@ class FoldedMarkdown(Markdown):
     elements: ClassVar[dict[str, type[MarkdownElement]]] = {**Markdown.elements, "table_open": _FoldedTable}
 
 
+def quoted_markup(text: str) -> str:
+    """Return text of a catalog, or of a user, for a line with markup: printable, its brackets no markup."""
+    return escape(printable(text))
+
+
+def print_lines(console: Console, lines: Iterable[str]) -> None:
+    """Print lines with markup, numbers in no other colour, none of them wrapped."""
+    for line in lines:
+        console.print(line, highlight=False, soft_wrap=True)
+
+
 def print_notes(console: Console, notes: Iterable[str]) -> None:
     """Print notes for whoever watches, one line each."""
-    for note in notes:
-        console.print(f"[bold yellow]Note:[/] {escape(printable(note))}", highlight=False, soft_wrap=True)
+    print_lines(console, (f"[bold yellow]Note:[/] {quoted_markup(note)}" for note in notes))
 
 
 def print_beginning(console: Console, what: str) -> None:
     """Print what is being waited for before work can start."""
-    console.print(f"starting: {escape(printable(what))}", highlight=False, soft_wrap=True)
+    print_lines(console, [f"starting: {quoted_markup(what)}"])
 
 
 class SafeTable(Table):

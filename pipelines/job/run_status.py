@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import time
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from pipelines.console.progress import describe_counts, format_seconds
-from pipelines.console.terminal import dollars, printable
+from pipelines.console.terminal import dollars, print_lines, quoted_markup
 from pipelines.errors import RunError, UsageError
 from pipelines.job.context import CASCADE_FOLDER
 from pipelines.job.preflight import unknown_in_run
@@ -133,23 +133,15 @@ def _pace(ends: Sequence[tuple[datetime.datetime, int]]) -> float | None:
 
 def print_status(console: Console, status: Status) -> None:
     """Print the progress for people."""
-    totals = status.totals
+    totals, carried = status.totals, status.totals.carried["products"]
     share = totals.rows / status.planned_rows if status.planned_rows else 1.0
+    shards = f"{totals.shards:,} of {status.planned_shards:,} shards"
     lines = [
-        f"[bold]{status.state}[/]: run {escape(status.run_id)} in {escape(printable(status.uri))}",
-        f"  rows         {totals.rows:,} of {status.planned_rows:,} ({share:.1%}), {_shards_done(status)}",
-        f"  products     {totals.products:,}"
-        + (f", {carried:,} carried over" if (carried := _carried(totals)) else ""),
-        f"  values       {describe_counts(totals.statuses)}",
-        f"  dead letters {describe_counts(totals.reasons)}",
-        *(f"    {escape(printable(line))}" for line in status.without_schema),
+        f"[bold]{status.state}[/]: run {escape(status.run_id)} in {quoted_markup(status.uri)}",
+        f"  rows         {totals.rows:,} of {status.planned_rows:,} ({share:.1%}), {shards}",
+        f"  products     {totals.products:,}" + (f", {carried:,} carried over" if carried else ""),
+        *totals_lines(totals, status.without_schema),
     ]
-    if totals.cascade:
-        lines.append(f"  second look  {second_look(totals.cascade)}")
-    if totals.retried_shards:
-        lines.append(f"  retries      {totals.retries}")
-    if totals.priced_shards:
-        lines.append(f"  cost         {describe_cost(totals)}")
     if status.last_commit is not None:
         ago = max(0.0, time.time() - status.last_commit.timestamp())
         lines.append(f"  last commit  {status.last_commit:%Y-%m-%d %H:%M:%S} UTC, {format_seconds(ago)} ago")
@@ -160,19 +152,32 @@ def print_status(console: Console, status: Status) -> None:
         failed = {shard: number for shard, number in status.shards_tried.items() if number > 1}
         lines.append(f"  begun        {len(status.shards_tried):,} shards, {len(failed):,} of them more than once")
         if status.driver is not None:
-            lines.append(f"  driver       {escape(printable(status.driver))}")
+            lines.append(f"  driver       {quoted_markup(status.driver)}")
     if status.state == "stopped":
         lines.append("Nobody works on it. The job's own command continues it.")
-    for line in lines:
-        console.print(line, highlight=False, soft_wrap=True)
+    print_lines(console, lines)
 
 
-def _shards_done(status: Status) -> str:
-    return f"{status.totals.shards:,} of {status.planned_shards:,} shards"
+def totals_lines(totals: Totals, without_schema: Iterable[str]) -> Iterator[str]:
+    """Yield what became of the committed rows, and what it cost, in lines with markup.
 
-
-def _carried(totals: Totals) -> int:
-    return totals.carried["products"]
+    Args:
+        without_schema: lines about categories without a schema.
+    """
+    yield f"  values       {describe_counts(totals.statuses)}"
+    if totals.decisions:
+        yield f"  decisions    {describe_counts(totals.decisions)}"
+    yield f"  dead letters {describe_counts(totals.reasons)}"
+    yield from (f"    {quoted_markup(line)}" for line in without_schema)
+    if totals.cascade:
+        yield f"  second look  {second_look(totals.cascade)}"
+    if shared := totals.metrics["document_tokens_shared"]:
+        share = shared / (shared + totals.metrics["document_tokens"])
+        yield f"  shared text  {shared:,} tokens of texts ({share:.0%}) were computed once for several products"
+    if totals.retried_shards:
+        yield f"  retries      {totals.retries}"
+    if totals.priced_shards:
+        yield f"  cost         {describe_cost(totals)}"
 
 
 def status_json(status: Status) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -17,19 +17,18 @@ from hpd_core import ErrorCode
 from hpd_core.text.near_names import near_names, quoted
 from pipelines.catalog.rows import DeadRows
 from pipelines.console.exit_codes import EXIT_CLEAN, EXIT_INCOMPLETE
-from pipelines.console.progress import describe_counts, format_seconds
-from pipelines.console.terminal import SafeTable, print_notes, printable
+from pipelines.console.progress import format_seconds
+from pipelines.console.terminal import SafeTable, print_lines, print_notes, printable, quoted_markup
 from pipelines.job.carryover import Changes, EarlierRun
 from pipelines.job.job_run import RunOutcome, run_job
 from pipelines.job.named_models import sought_later
 from pipelines.job.preflight import CatalogCounts, PlannedJob, unknown_in_run, unknown_json
 from pipelines.job.prices import why_no_price
-from pipelines.job.run_status import describe_cost, second_look
+from pipelines.job.run_status import totals_lines
 from pipelines.quality.answer_features import answer_probability
 from pipelines.store.folders import Folder
 from pipelines.store.run_tables import Parts
 from pipelines.store.tables import TABLES
-from pipelines.store.totals import Totals
 
 _UNKNOWN_SHOWN = 20
 _CATEGORY_WIDTH = 100
@@ -46,74 +45,39 @@ def exit_code(outcome: RunOutcome, max_dead_letter_share: float) -> int:
 def print_outcome(console: Console, job: PlannedJob, outcome: RunOutcome) -> None:
     """Print the outcome, and the places of the results."""
     totals, allowed = outcome.totals, job.config.max_dead_letter_share
+    lines = []
     if outcome.was_finished:
-        console.print(f"Run {escape(outcome.plan.run_id)} is finished already; nothing was done.")
+        lines.append(f"Run {escape(outcome.plan.run_id)} is finished already; nothing was done.")
     speed = ""
-    if outcome.products_per_second is not None:
-        speed = (
-            f" in {format_seconds(outcome.seconds)} ({outcome.products_per_second:,.2f} products/s, loading included)"
-        )
-    console.print(
-        f"[bold]{totals.products:,} products[/] of {totals.rows:,} rows extracted{speed}",
-        highlight=False,
-        soft_wrap=True,
-    )
-    console.print(f"  values       {describe_counts(totals.statuses)}", highlight=False)
-    if totals.decisions:
-        console.print(f"  decisions    {describe_counts(totals.decisions)}", highlight=False)
-    console.print(f"  dead letters {describe_counts(totals.reasons)}", highlight=False)
-    for line in unknown_in_run(totals, job.schemas):
-        console.print(f"    {printable(line)}", highlight=False, markup=False, soft_wrap=True)
-    if totals.cascade:
-        console.print(f"  second look  {second_look(totals.cascade)}", highlight=False, soft_wrap=True)
-    for line in shared_text_lines(totals):
-        console.print(f"  {printable(line)}", highlight=False, markup=False, soft_wrap=True)
-    if totals.retried_shards:
-        console.print(f"  retries      {totals.retries}", highlight=False)
-    if totals.priced_shards:
-        console.print(f"  cost         {describe_cost(totals)}", highlight=False, soft_wrap=True)
-    elif (named := job.config.cost.instance_type) is not None:
-        reason = why_no_price(named, job.config.cost.market)
-        console.print(f"  cost         no dollars: {printable(reason)}", highlight=False, markup=False, soft_wrap=True)
+    if (pace := outcome.products_per_second) is not None:
+        speed = f" in {format_seconds(outcome.seconds)} ({pace:,.2f} products/s, loading included)"
+    lines.append(f"[bold]{totals.products:,} products[/] of {totals.rows:,} rows extracted{speed}")
+    lines += totals_lines(totals, unknown_in_run(totals, job.schemas))
+    if not totals.priced_shards and (named := job.config.cost.instance_type) is not None:
+        lines.append(f"  cost         no dollars: {quoted_markup(why_no_price(named, job.config.cost.market))}")
     if outcome.changes is not None:
-        _print_changes(console, outcome.changes)
-    for table in TABLES:
-        place = printable(job.output.describe(table))
-        console.print(f"  {table:12} {place}/*.parquet", highlight=False, markup=False, soft_wrap=True)
+        lines += _changes_lines(outcome.changes)
+    lines += [f"  {table:12} {quoted_markup(job.output.describe(table))}/*.parquet" for table in TABLES]
+    print_lines(console, lines)
     print_notes(console, outcome.notes)
     if outcome.discrepancy is not None:
-        console.print(f"[bold red]The counts do not add up:[/] {outcome.discrepancy}", highlight=False)
-    elif totals.dead_letter_share > allowed:
-        console.print(
-            f"[bold red]{totals.dead_letter_share:.1%} of the rows are dead-lettered[/], "
-            f"max_dead_letter_share allows {allowed:.1%}: exit code {EXIT_INCOMPLETE}",
-            highlight=False,
-        )
+        print_lines(console, [f"[bold red]The counts do not add up:[/] {outcome.discrepancy}"])
+    elif (share := totals.dead_letter_share) > allowed:
+        limit = f"max_dead_letter_share allows {allowed:.1%}: exit code {EXIT_INCOMPLETE}"
+        print_lines(console, [f"[bold red]{share:.1%} of the rows are dead-lettered[/], {limit}"])
 
 
-def shared_text_lines(totals: Totals) -> list[str]:
-    """Return a line about text computed once for several products, if there was any."""
-    if not (shared := totals.metrics["document_tokens_shared"]):
-        return []
-    share = shared / (shared + totals.metrics["document_tokens"])
-    return [f"shared text  {shared:,} tokens of texts ({share:.0%}) were computed once for several products"]
-
-
-def _print_changes(console: Console, changes: Changes) -> None:
-    console.print(
+def _changes_lines(changes: Changes) -> Iterator[str]:
+    yield (
         f"  since {escape(changes.base_run_id)}: {changes.carried:,} carried over, {changes.completed:,} completed, "
         f"{changes.decoded_again:,} decoded again, {changes.new:,} new, {changes.dropped:,} dropped"
         + (f"; {changes.reviewed:,} reviewed answers kept" if changes.reviewed else "")
-        + (f"; {changes.reviews_left_out:,} verdicts there are of other texts" if changes.reviews_left_out else ""),
-        highlight=False,
-        soft_wrap=True,
+        + (f"; {changes.reviews_left_out:,} verdicts there are of other texts" if changes.reviews_left_out else "")
     )
     if changes.obstacles:
-        console.print(
+        yield (
             f"[bold yellow]Note:[/] no model's answer was carried over from {escape(changes.base)}, which was decoded "
-            f"otherwise: {escape('; '.join(changes.obstacles))}",
-            highlight=False,
-            soft_wrap=True,
+            f"otherwise: {escape('; '.join(changes.obstacles))}"
         )
 
 
@@ -141,21 +105,23 @@ def outcome_json(job: PlannedJob, outcome: RunOutcome, code: int) -> dict[str, A
 
 def print_plan(console: Console, job: PlannedJob, counts: CatalogCounts) -> None:
     """Print what a run would do."""
+    print_lines(console, _plan_lines(job, counts))
+    print_notes(console, _warnings(job, counts))
+
+
+def _plan_lines(job: PlannedJob, counts: CatalogCounts) -> Iterator[str]:
     plan, categories = job.plan, counts.categories
-    console.print(f"Plan of run {escape(plan.run_id)} ({'new' if job.is_new else 'stored'}); nothing was started.")
+    yield f"Plan of run {escape(plan.run_id)} ({'new' if job.is_new else 'stored'}); nothing was started."
     for label, value in plan_json(job, counts).items():
         if isinstance(value, int):
-            console.print(f"  {label.replace('_', ' '):17} {value:,}", highlight=False)
+            yield f"  {label.replace('_', ' '):17} {value:,}"
     if job.left_out.files:
-        left_out = printable(f"{len(job.left_out.files):,}: {job.left_out}")
-        console.print(f"  left out          {left_out}", highlight=False, markup=False, soft_wrap=True)
-    console.print(f"  output            {printable(job.output.uri)}", highlight=False, markup=False, soft_wrap=True)
+        yield f"  left out          {len(job.left_out.files):,}: {quoted_markup(str(job.left_out))}"
+    yield f"  output            {quoted_markup(job.output.uri)}"
     for key, name in sought_later(job.config):
-        sought = printable(f"{name}: looked for when the run starts")
-        console.print(f"  {key:17} {sought}", highlight=False, markup=False, soft_wrap=True)
+        yield f"  {key:17} {quoted_markup(name)}: looked for when the run starts"
     if job.earlier is not None:
-        base = printable(_describe_base(job, job.earlier))
-        console.print(f"  base              {base}", highlight=False, markup=False, soft_wrap=True)
+        yield f"  base              {quoted_markup(_describe_base(job, job.earlier))}"
     width = min(_CATEGORY_WIDTH, max((len(_shown_category(name)) for name in categories), default=0))
     num_unknown = 0
     for name, count in sorted(categories.items(), key=lambda item: (-item[1], item[0])):
@@ -163,20 +129,15 @@ def print_plan(console: Console, job: PlannedJob, counts: CatalogCounts) -> None
         num_unknown += schema is None
         if schema is not None or num_unknown <= _UNKNOWN_SHOWN:
             note = _describe_missing(name, job) if schema is None else f"{len(schema.attributes)} attributes"
-            place = f"    {_shown_category(name):{width}}  {count:>9,}"
-            console.print(f"{place}  {note}", highlight=False, markup=False, soft_wrap=True)
+            yield escape(f"    {_shown_category(name):{width}}  {count:>9,}  {note}")
     if num_unknown > _UNKNOWN_SHOWN:
-        rest = num_unknown - _UNKNOWN_SHOWN
-        console.print(f"    and {rest:,} more without a schema: will be dead-lettered", highlight=False)
-    lines = _dead_lines(counts.dead)
+        yield f"    and {num_unknown - _UNKNOWN_SHOWN:,} more without a schema: will be dead-lettered"
+    yield from (f"    {escape(line)}" for line in _dead_lines(counts.dead))
     if counts.checked < plan.num_rows:
-        lines += [f"of the {counts.checked:,} rows checked {line}" for line in _dead_lines(counts.dead_in_sample)]
-        lines.append(
-            f"{counts.checked:,} of {plan.num_rows:,} rows were checked as a run does, of the others only the category"
-        )
-    for line in lines:
-        console.print(f"    {line}", highlight=False, markup=False, soft_wrap=True)
-    print_notes(console, _warnings(job, counts))
+        dead = _dead_lines(counts.dead_in_sample)
+        yield from (f"    of the {counts.checked:,} rows checked {escape(line)}" for line in dead)
+        checked = f"{counts.checked:,} of {plan.num_rows:,} rows"
+        yield f"    {checked} were checked as a run does, of the others only the category"
 
 
 def _shown_category(name: str) -> str:
