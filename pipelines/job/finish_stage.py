@@ -51,8 +51,8 @@ class _Written(NamedTuple):
     product: Row
 
 
-def finish_shard(decoded: DecodedShard, job: JobContext) -> tuple[dict[str, EncodedTable], dict[str, Any]]:
-    """Return the shard's tables as stored, and its facts for the manifest. Rows are in the catalog's order.
+def finish_shard(decoded: DecodedShard, job: JobContext) -> Finished:
+    """Return the shard's tables, and its facts. Rows are in the catalog's order.
 
     Raises `RunError` if there are dead rows and their file cannot be read.
     """
@@ -94,7 +94,7 @@ def finish_shard(decoded: DecodedShard, job: JobContext) -> tuple[dict[str, Enco
         **_facts_of_second(decoded, metrics[1:]),
         "finished_at": metrics[0]["finished_at"].isoformat(timespec="milliseconds"),
     }
-    return tables, facts
+    return Finished(decoded.attempt_id, tables, facts)
 
 
 def _facts_of_second(decoded: DecodedShard, metrics: Sequence[Row]) -> dict[str, Any]:

@@ -29,7 +29,7 @@ from pipelines.console.exit_codes import WAITING_THREADS
 from pipelines.console.progress import Watched, log_to_file
 from pipelines.job.carryover import CarryOver
 from pipelines.job.context import CarryOverRef, DecodedShard, JobContext, code_digest
-from pipelines.job.finish_stage import Finished, commit_shard, finish_shard, look_again
+from pipelines.job.finish_stage import commit_shard, finish_shard, look_again
 from pipelines.job.prepare_stage import prepare_shard
 
 if TYPE_CHECKING:
@@ -111,8 +111,7 @@ class LocalExecutor:
                 done, under_way = wait(under_way, return_when=FIRST_COMPLETED)
                 for future in done:
                     decoded = future.result()
-                    finished = Finished(decoded.attempt_id, *finish_shard(decoded, job))
-                    manifest, _ = commit_shard(decoded.prepared.shard.id, finished, job)
+                    manifest, _ = commit_shard(decoded.prepared.shard.id, finish_shard(decoded, job), job)
                     self._answered.pop(manifest["shard"], None)
                     yield manifest["shard"], manifest
 

@@ -39,7 +39,7 @@ from pipelines.config.extraction import JobConfig
 from pipelines.console.progress import Watched, log_as_json
 from pipelines.errors import RunError, UsageError
 from pipelines.job.context import MAX_TASK_RETRIES, DecodedShard, JobContext, check_code, code_digest, pack, unpack
-from pipelines.job.finish_stage import Finished, commit_shard, finish_shard, look_again
+from pipelines.job.finish_stage import commit_shard, finish_shard, look_again
 from pipelines.job.local_executor import FIRST_SHARDS, loading_note
 from pipelines.job.prepare_stage import prepare_shard
 from pipelines.job.ray_cluster import engine_place, num_gpus_per_actor
@@ -171,17 +171,22 @@ def told(stage: Callable[Arguments, Answer]) -> Callable[Arguments, Answer]:
     return run
 
 
+def run_stage(work: Callable[[Any, JobContext], object], batch: pa.Table, job: JobContext) -> pa.Table:
+    """Run a stage on one shard. Nothing is left to do of a shard that is committed already."""
+    begin(job)
+    shard, payload = unwrap(batch)
+    if not payload or job.ledger.is_committed(shard):
+        return wrap(shard, b"")
+    message = wrap(shard, pack(work(unpack(payload), job)))
+    # After the first shard, which has imported the stage's libraries.
+    settle(work.__name__)
+    return message
+
+
 @told
 def prepare(batch: pa.Table, job: JobContext) -> pa.Table:
     """Run stage 1 on one shard."""
-    begin(job)
-    shard, payload = unwrap(batch)
-    if job.ledger.is_committed(shard):
-        return wrap(shard, b"")
-    message = wrap(shard, pack(prepare_shard(unpack(payload), job)))
-    # After the first shard, which has imported the tokenizer's libraries.
-    settle("prepare")
-    return message
+    return run_stage(prepare_shard, batch, job)
 
 
 class Decode:
@@ -234,13 +239,7 @@ class Decode:
 @told
 def doubt(batch: pa.Table, job: JobContext) -> pa.Table:
     """Select what a cascade's larger model is asked again of one shard."""
-    begin(job)
-    shard, payload = unwrap(batch)
-    if not payload or job.ledger.is_committed(shard):
-        return wrap(shard, b"")
-    message = wrap(shard, pack(look_again(unpack(payload), job)))
-    settle("doubt")
-    return message
+    return run_stage(look_again, batch, job)
 
 
 class DecodeAgain(Decode):
@@ -256,13 +255,7 @@ class DecodeAgain(Decode):
 @told
 def finish(batch: pa.Table, job: JobContext) -> pa.Table:
     """Run stage 3 on one shard: make tables of its answers."""
-    begin(job)
-    settle("finish")
-    shard, payload = unwrap(batch)
-    if not payload or job.ledger.is_committed(shard):
-        return wrap(shard, b"")
-    decoded = unpack(payload)
-    return wrap(shard, pack(Finished(decoded.attempt_id, *finish_shard(decoded, job))))
+    return run_stage(finish_shard, batch, job)
 
 
 @told

@@ -74,7 +74,7 @@ def run(job: PlannedJob) -> tuple[list[Row], list[Row]]:
         decoder = ShardDecoder(context)
         (shard,) = job.plan.shards
         prepared = prepare_shard(shard, context)
-        tables, facts = finish_shard(decoder.decode(prepared), context)
+        _, tables, facts = finish_shard(decoder.decode(prepared), context)
     finally:
         logging.getLogger("pipelines").removeHandler(errors)
     assert errors.found == []

@@ -25,7 +25,7 @@ def dead_letters(workplace: Workplace) -> list[dict[str, Any]]:
     workplace.write_jsonl("c.jsonl", products(6))
     job = plan_job(workplace.config(decoding="made-up", shards={"target_tokens": 10**6, "ramp": []}))
     context = job_context(job, Ledger(job.output, "aaaa"))
-    tables, facts = finish_shard(ShardDecoder(context).decode(prepare_shard(job.plan.shards[0], context)), context)
+    _, tables, facts = finish_shard(ShardDecoder(context).decode(prepare_shard(job.plan.shards[0], context)), context)
     assert (facts["counts"]["rows"], facts["counts"]["products"]) == (6, 5)
     rows: list[dict[str, Any]] = pq.read_table(io.BytesIO(tables["dead_letter"].data)).to_pylist()
     return rows
