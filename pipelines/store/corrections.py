@@ -48,19 +48,9 @@ class Correction:
         return self.verdict.key
 
     @property
-    def status(self) -> str:
-        """`value` or `absent`."""
-        return self.verdict.answer.status
-
-    @property
     def items(self) -> tuple[str, ...]:
         """Right values; empty if the text states none."""
         return self.verdict.answer.items
-
-    @property
-    def evidence(self) -> Sequence[Sequence[Mapping[str, Any]]] | None:
-        """Places per item, as in the table of attributes; None if they were not looked for."""
-        return self.verdict.evidence
 
     @property
     def is_accepted(self) -> bool:
@@ -85,14 +75,6 @@ class Correction:
     def is_disputed(self) -> bool:
         """Whether the reviewers' answers differ."""
         return any(not same_answer(other.answer, self.verdict.answer) for other in self.others)
-
-
-def corrections(run: Folder) -> dict[AnswerKey, Correction]:
-    """Return the run's corrections, by (source_file, source_row, attribute).
-
-    Raises `UsageError` for a damaged log, `OSError` if one cannot be read.
-    """
-    return settle(read_verdicts(run))
 
 
 def settle(verdicts: Iterable[ReviewVerdict]) -> dict[AnswerKey, Correction]:

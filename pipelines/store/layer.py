@@ -223,14 +223,14 @@ def is_written(source: str | None, num_tokens: int | None) -> bool:
 def _written(correction: Correction, normaliser: Normaliser | None) -> list[dict[str, Any]]:
     nothing = {
         **dict.fromkeys((*_OF_THE_MODEL, *NORMALISED_COLUMNS, "value_raw", "evidence")),
-        "status": correction.status,
+        "status": correction.verdict.answer.status,
         "value_index": 0,
         "num_tokens": 0,
         "num_dropped": 0,
     }
     if not correction.items:
         return [nothing]
-    places = correction.evidence or [[]] * len(correction.items)
+    places: Sequence[Sequence[Row]] = correction.verdict.evidence or [[]] * len(correction.items)
     return [
         {**nothing, "value_index": index, "value_raw": item, "evidence": [dict(place) for place in places[index]]}
         | (normaliser.columns(item, None) if normaliser is not None else {})

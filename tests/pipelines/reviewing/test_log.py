@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines.errors import UsageError
-from pipelines.store.corrections import ReviewLog, corrections, in_order, read_verdicts, settle
+from pipelines.store.corrections import ReviewLog, in_order, read_verdicts, settle
 from pipelines.store.folders import Folder
 from pipelines.store.verdicts import AnswerKey, ReviewVerdict
 from tests.examples import examples
@@ -79,7 +79,7 @@ def test_whoever_says_what_in_between_and_is_killed_at_whichever_byte_it_comes_t
             if action == 3:
                 log.append(new)  # its acknowledgement was lost, and it is said again
         log.close()
-        assert found(corrections(run)) == expected(said)
+        assert found(settle(read_verdicts(run))) == expected(said)
         assert read_verdicts(run) == said
 
 
@@ -115,7 +115,7 @@ def test_a_damaged_line_is_named_and_nothing_is_passed_over(tmp_path: Path, line
     path.parent.mkdir()
     path.write_bytes(verdict(0).line() + line + b"\n" + verdict(1).line())
     with pytest.raises(UsageError, match=rf"ada\.jsonl, line 2: .*{said}.*mend or remove"):
-        corrections(Folder(str(tmp_path)))
+        settle(read_verdicts(Folder(str(tmp_path))))
 
 
 def test_a_full_disk_is_said_and_what_is_said_again_stands_behind_no_torn_line(tmp_path: Path) -> None:

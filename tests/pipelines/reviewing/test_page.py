@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from pipelines.store.corrections import corrections, read_verdicts
+from pipelines.store.corrections import read_verdicts, settle
 from pipelines.store.folders import Folder
 from pipelines.store.verdicts import ReviewVerdict
 from tests.pipelines.browser import Page
@@ -73,7 +73,7 @@ def test_by_keyboard_alone(browser: Page, run: Path, server: Server) -> None:
     idle(browser)
     skipped = press_and_wait_for_skip(browser, run)
     assert skipped.verdict == "skip"
-    found = corrections(Folder(str(run)))
+    found = settle(read_verdicts(Folder(str(run))))
     assert {(key.source_row, each.items) for key, each in found.items() if key.attribute == "Roast"} == {
         *((2, ("medium",)), (1, ("very light",)), (0, ("medium",)))
     }

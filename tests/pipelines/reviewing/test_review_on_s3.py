@@ -13,7 +13,7 @@ from hpd_core.system import storage
 from pipelines.job.run import Run
 from pipelines.reviewing.gold_file import write_gold
 from pipelines.reviewing.reviewed_run import write_reviews
-from pipelines.store.corrections import ReviewLog, corrections
+from pipelines.store.corrections import ReviewLog, read_verdicts, settle
 from pipelines.store.folders import Folder
 from pipelines.store.layer import Layer
 from pipelines.store.no_run import read_schemas
@@ -39,7 +39,7 @@ def test_a_run_on_s3(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
                 assert review.say("Ada", key, "correct", item, id=f"said-{item}")["items"] == [item]
                 assert review.say("Ada", key, "correct", item, id=f"said-{item}")["items"] == [item]
         assert len(run.list("reviews")) == 2, "an object for each verdict"
-        (found,) = corrections(run).values()
+        (found,) = settle(read_verdicts(run)).values()
         assert found.items == ("light",)
         assert write_reviews(run.uri, Console(quiet=True)).num_rewritten == 1
         with run.open("attributes/part-000000.parquet") as file:

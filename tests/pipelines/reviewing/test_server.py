@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from pipelines.store.corrections import corrections, read_verdicts
+from pipelines.store.corrections import read_verdicts, settle
 from pipelines.store.folders import Folder
 from pipelines.store.verdicts import AnswerKey
 from tests.pipelines.reporting.made_runs import HOSTILE, Answer
@@ -51,7 +51,7 @@ def test_two_reviewers_at_once_share_the_answers_and_agree_on_some(run: Path) ->
     assert 1 < len(twice) < 24
     assert (state["waiting"], state["reviewed"], state["mine"]) == (0, 32, len(asked["Ada"]))
     assert state["agreement"] == {"pairs": len(twice), "share": 0.0, "kappa": 0.0}
-    found = corrections(Folder(str(run)))
+    found = settle(read_verdicts(Folder(str(run))))
     assert {key for key, each in found.items() if each.is_disputed} == set(twice)
 
 
