@@ -184,7 +184,7 @@ class Folder:
         A retried request can return False although the object is ours: read it back, never assume.
         """
         if self._is_local:
-            return self._link(self._write_temporary(name, data), name, remove_source=True)
+            return self._link(self._write_temporary(name, data), name)
         for pause in (*_CONFLICT_PAUSES, None):
             try:
                 self._fs.pipe_file(self.path(name), data, mode="create")
@@ -223,15 +223,10 @@ class Folder:
 
     def copy(self, source: str, target: str) -> None:
         """Copy the object to a second name, replacing what is there. Local copies share their bytes."""
-        if not self._is_local:
+        if self._is_local:
+            self.put(self.path(source), target)
+        else:
             self._fs.copy(self.path(source), self.path(target))
-            return
-        temporary = self._temporary(target)
-        self._link(self.path(source), temporary, remove_source=False)
-        os.replace(self.path(temporary), self.path(target))
-        # Where both names were links to one file already, rename does nothing and leaves the temporary one behind.
-        with suppress(FileNotFoundError):
-            os.unlink(self.path(temporary))
 
     def remove(self, folder: str) -> None:
         """Remove a sub-folder with everything in it, if it exists."""
@@ -273,11 +268,10 @@ class Folder:
                 error.filename = self.path(name)
             raise
 
-    def _link(self, source_path: str, name: str, *, remove_source: bool) -> bool:
-        target = self.path(name)
-        os.makedirs(os.path.dirname(target), exist_ok=True)
+    def _link(self, source_path: str, name: str) -> bool:
+        """Give a file its name unless there is one of that name, and return whether it was given."""
         try:
-            os.link(source_path, target)
+            os.link(source_path, self.path(name))
         except FileExistsError:
             return False
         except OSError as error:
@@ -288,6 +282,5 @@ class Folder:
                 "folder on another disk, or one in an object store (s3://...)"
             ) from error
         finally:
-            if remove_source:
-                os.unlink(source_path)
+            os.unlink(source_path)
         return True
