@@ -12,7 +12,6 @@ model decodes now.
 from __future__ import annotations
 
 import fnmatch
-import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -34,12 +33,11 @@ from pipelines.store.folders import Folder, map_requests
 from pipelines.store.layer import Layer
 from pipelines.store.ledger import ENGINE_IDENTITY, MANIFEST_NAME, PLAN_NAME, Ledger, named_damage
 from pipelines.store.no_run import SCHEMAS_NAME, read_asked_schemas, read_schemas
-from pipelines.store.tables import part_name, read_part
+from pipelines.store.tables import part_name, part_number, read_part
 
 Row = Mapping[str, Any]
 AttributeRows = dict[str, list[Row]]
 
-_PART_NAME = re.compile(r"part-(\d+)\.parquet")
 _KEY = ("source_file", "source_row")
 # Settings that cannot change an answer, or are compared by the engine's description, where 'auto' is resolved.
 _FREE_ENGINE_KEYS = ("device", "attention", "dtype")
@@ -191,13 +189,13 @@ class CarryIndex:
     def build(cls, folder: Folder) -> CarryIndex:
         """Build the index from one column of every product of the run. Raises `RunError` if it cannot be read."""
 
-        def read(match: re.Match[str]) -> npt.NDArray[np.uint64]:
-            part = _read_part(folder, f"products/{match.string}", ["input_hash"])
+        def read(shard: int) -> npt.NDArray[np.uint64]:
+            part = _read_part(folder, f"products/{part_name(shard)}", ["input_hash"])
             return _as_numbers(part.column("input_hash").to_pylist())
 
-        parts = [match for name in folder.list("products") if (match := _PART_NAME.fullmatch(name))]
+        parts = [shard for name in folder.list("products") if (shard := part_number(name)) is not None]
         hashes = map_requests(read, parts)
-        shards = [np.full(len(part), int(match[1]), np.int32) for part, match in zip(hashes, parts, strict=True)]
+        shards = [np.full(len(part), shard, np.int32) for part, shard in zip(hashes, parts, strict=True)]
         found, places = np.unique(np.concatenate([np.zeros(0, np.uint64), *hashes]), return_index=True)
         return cls(found, np.concatenate([np.zeros(0, np.int32), *shards])[places])
 

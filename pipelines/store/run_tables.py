@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
@@ -14,11 +13,10 @@ from pipelines.store.folders import Folder, iter_requests
 from pipelines.store.layer import Layer
 from pipelines.store.ledger import PLAN_NAME
 from pipelines.store.no_run import no_run
-from pipelines.store.tables import part_name, read_columns
+from pipelines.store.tables import part_name, part_number, read_columns
 
 Place = tuple[str, int]
 """Identity of a product in a run: source_file and source_row. Product ids may be doubled."""
-_PART = re.compile(r"part-(\d+)\.parquet")
 _READ_AT_ONCE = 8  # parts; a part is a shard's, so memory stays bounded however long the run is
 
 
@@ -79,7 +77,7 @@ def published_tables(uri: str) -> Parts:
     folder = Folder(uri)
     try:
         products, attributes = (
-            {int(part[1]) for name in folder.list(table) if (part := _PART.fullmatch(name))}
+            {shard for name in folder.list(table) if (shard := part_number(name)) is not None}
             for table in ("products", "attributes")
         )
         if not products or not attributes:

@@ -7,6 +7,7 @@ then. So an output folder never needs a migration.
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -30,6 +31,12 @@ ATTRIBUTES, PRODUCTS, DEAD_LETTER = TABLES["attributes"], TABLES["products"], TA
 def part_name(shard: int) -> str:
     """Return the file name of a shard's part of a table."""
     return f"part-{shard:06d}.parquet"
+
+
+def part_number(name: str) -> int | None:
+    """Return the shard of a part by its file name; None for another file."""
+    match = re.fullmatch(r"part-(\d+)\.parquet", name)
+    return int(match[1]) if match else None
 
 
 @contextmanager
