@@ -140,6 +140,9 @@ def normal_form(item: Row) -> str | None:
     return None if text == item["value_raw"] else shortened(text, _MAX_TEXT)
 
 
+_AS_STORED = ("attribute", "status", "confidence", "decision", "source", "norm_status", "value_id")
+
+
 def _value(item: Row, is_boolean: bool, verdict: tuple[str | None, bool | None]) -> SampledValue:
     evidence = item["evidence"]
     looked_for = item["status"] == "value" and evidence is not None and not is_boolean
@@ -148,17 +151,11 @@ def _value(item: Row, is_boolean: bool, verdict: tuple[str | None, bool | None])
     if probability is None:  # an older run
         probability = answer_probability(item["num_tokens"], item["logprob_mean"])
     return SampledValue(
-        attribute=item["attribute"],
+        **{name: item[name] for name in _AS_STORED},
         text=shortened(item["value_raw"], _MAX_TEXT),
-        status=item["status"],
         probability=probability,
         places=places if looked_for else None,
-        confidence=item["confidence"],
-        decision=item["decision"],
-        source=item["source"],
         normal=normal_form(item),
-        norm_status=item["norm_status"],
-        value_id=item["value_id"],
         replaced=tuple(
             ReplacedAnswer(
                 *(each["source"], each["model_id"], each["status"]),
