@@ -7,12 +7,12 @@ Categories take turns, so that a small one is seen as well. The same seed draws 
 
 from __future__ import annotations
 
+import bisect
 import hashlib
-import heapq
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -214,24 +214,8 @@ class DrawnSample:
     why: str
 
 
-@dataclass(slots=True)
-class _Best:
-    """The products with the smallest ranks; a heap with the largest on top."""
-
-    heap: list[tuple[float, float, Scored]] = field(default_factory=list)
-
-    def add(self, rank: float, tie: float, scored: Scored, capacity: int) -> None:
-        entry = (-rank, -tie, scored)
-        if len(self.heap) < capacity:
-            heapq.heappush(self.heap, entry)
-        elif entry[:2] > self.heap[0][:2]:
-            heapq.heapreplace(self.heap, entry)
-        while len(self.heap) > capacity:  # it shrinks while categories come up
-            heapq.heappop(self.heap)
-
-    def ranked(self) -> list[Scored]:
-        return [scored for *_, scored in sorted(self.heap, key=lambda entry: (-entry[0], -entry[1]))]
-
+_Ranked = list[tuple[float, float, Scored]]
+"""Products by their rank, and by lot among equals; the smallest first."""
 
 # Why -> share of the sample, and the product's rank; None: no candidate.
 _REASONS: Mapping[str, tuple[float, Callable[[Scored], float | None]]] = {
@@ -244,7 +228,7 @@ _REASONS: Mapping[str, tuple[float, Callable[[Scored], float | None]]] = {
 
 def draw(products: Iterable[Scored], size: int, seed: int) -> list[DrawnSample]:
     """Draw at most `size` products, returned in order of ascending certainty."""
-    best: dict[str, dict[str, _Best]] = {why: {} for why in _REASONS}
+    best: dict[str, dict[str, _Ranked]] = {why: {} for why in _REASONS}
     categories: set[str] = set()
     for product in products:
         categories.add(product.category)
@@ -252,7 +236,9 @@ def draw(products: Iterable[Scored], size: int, seed: int) -> list[DrawnSample]:
         tie = _lot(product, seed)
         for why, (_, rank) in _REASONS.items():
             if (value := rank(product)) is not None:
-                best[why].setdefault(product.category, _Best()).add(value, tie, product, capacity)
+                ranked = best[why].setdefault(product.category, [])
+                bisect.insort(ranked, (value, tie, product))
+                del ranked[capacity:]  # it shrinks while categories come up
     chosen: dict[Key, DrawnSample] = {}
     for why, (share, _) in _REASONS.items():
         _take(chosen, why, best[why], min(size, len(chosen) + round(share * size)))
@@ -261,9 +247,9 @@ def draw(products: Iterable[Scored], size: int, seed: int) -> list[DrawnSample]:
     return sorted(chosen.values(), key=lambda drawn: (drawn.scored.lowest, drawn.scored[:2]))
 
 
-def _take(chosen: dict[Key, DrawnSample], why: str, best: Mapping[str, _Best], until: int) -> None:
+def _take(chosen: dict[Key, DrawnSample], why: str, best: Mapping[str, _Ranked], until: int) -> None:
     """Add the best of each category, then the second best of each, and so on."""
-    queues = [iter(best[category].ranked()) for category in sorted(best)]
+    queues = [(scored for *_, scored in best[category]) for category in sorted(best)]
     while queues and len(chosen) < until:
         for queue in list(queues):
             scored = next((each for each in queue if each[:2] not in chosen), None)
