@@ -7,7 +7,6 @@ import logging
 import time
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hpd_core import CategorySchema, ErrorCode, RecordResult
@@ -16,7 +15,7 @@ from pipelines.catalog.cells import described
 from pipelines.console.progress import about
 from pipelines.job.context import DeadRow, DecodedShard, JobContext, PreparedRecord, SecondLook
 from pipelines.job.preflight import count_unknown
-from pipelines.job.prepare_stage import copied_rows, document_tokenizer, read_originals
+from pipelines.job.prepare_stage import copied_rows, document_ids_of, document_tokenizer, read_originals
 from pipelines.job.table_rows import answer_rows, find_places, metrics_rows, sums_of_known
 from pipelines.normalising.normalise import normalisers
 from pipelines.quality.both_answers import Standing, count_asked, doubtful, larger_model, replaced_answer, standing
@@ -384,18 +383,8 @@ def _confidences(
 def _encoded(
     records: Sequence[PreparedRecord], asked: Sequence[Asked], tokenizer: DocumentTokenizer
 ) -> list[Sequence[int] | None]:
-    """Return token ids of the documents that are asked about; None for others, and for any that cannot be tokenized."""
-    places = [index for index, each in enumerate(asked) if each]
-    found: list[Sequence[int] | None] = [None] * len(records)
-    try:
-        for index, ids in zip(places, tokenizer.encode([records[index].record for index in places]), strict=True):
-            found[index] = ids
-    except MemoryError:
-        raise
-    except Exception:
-        logger.exception("a text could not be tokenized for the larger model")
-        for index in places:
-            # It keeps its present answers.
-            with suppress(Exception):
-                found[index] = tokenizer.encode([records[index].record])[0]
-    return found
+    """Return token ids of the documents that are asked about; None for others, and for any that cannot be tokenized:
+    it keeps its present answers."""
+    found = iter(document_ids_of([each.record for each, names in zip(records, asked, strict=True) if names], tokenizer))
+    ids_of_each = (next(found) if names else None for names in asked)
+    return [None if isinstance(ids, Exception) else ids for ids in ids_of_each]

@@ -60,23 +60,31 @@ def prepare_shard(shard: Shard, job: JobContext) -> PreparedShard:
 
 def _tokenize(
     records: list[PreparedRecord], tokenizer: DocumentTokenizer
-) -> tuple[list[PreparedRecord], list[list[int]], list[DeadRow]]:
+) -> tuple[list[PreparedRecord], list[Sequence[int]], list[DeadRow]]:
     """Return the records, their document ids, and dead rows for records that the tokenizer refuses."""
+    kept, document_ids, dead = [], [], []
+    found = document_ids_of([each.record for each in records], tokenizer)
+    for prepared, ids in zip(records, found, strict=True):
+        if isinstance(ids, Exception):
+            record, refusal = prepared.record, RowRefusal("unreadable", f"it cannot be tokenized: {described(ids)}")
+            dead.append(_refuse(prepared.file, prepared.row, refusal, record.id, record.category))
+        else:
+            kept.append(prepared)
+            document_ids.append(ids)
+    return kept, document_ids, dead
+
+
+def document_ids_of(records: Sequence[Record], tokenizer: DocumentTokenizer) -> list[Sequence[int] | Exception]:
+    """Return the token ids of each record's document, or why it cannot be tokenized."""
     try:
-        return records, tokenizer.encode([prepared.record for prepared in records]), []
+        return [*tokenizer.encode(records)]
     except MemoryError:
         raise
-    except Exception:
-        logger.exception("a text could not be tokenized")
-    kept, document_ids, dead = [], [], []
-    for prepared in records:
-        try:
-            document_ids += tokenizer.encode([prepared.record])
-            kept.append(prepared)
-        except Exception as error:
-            record, refusal = prepared.record, RowRefusal("unreadable", f"it cannot be tokenized: {described(error)}")
-            dead.append(_refuse(prepared.file, prepared.row, refusal, record.id, record.category))
-    return kept, document_ids, dead
+    except Exception as error:
+        if len(records) == 1:
+            logger.exception("a text could not be tokenized")
+            return [error]
+    return [ids for record in records for ids in document_ids_of([record], tokenizer)]
 
 
 def read_catalog(
