@@ -275,13 +275,7 @@ class Ledger:
     def _write_part(self, name: str, shard: int, token: str, table: EncodedTable) -> dict[str, Any]:
         part = f"_parts/{name}/{token}.parquet"
         self.folder.write(part, table.data)
-        return {
-            "part": part,
-            "public": _public_name(name, shard),
-            "num_rows": table.num_rows,
-            "num_bytes": len(table.data),
-            "sha256": hashlib.sha256(table.data).hexdigest(),
-        }
+        return {"part": part, "public": _public_name(name, shard), **_described(table)}
 
 
 def _check_manifest(manifest: Mapping[str, Any], shard: int) -> None:
@@ -291,6 +285,11 @@ def _check_manifest(manifest: Mapping[str, Any], shard: int) -> None:
     for entry in manifest["tables"].values():
         if not (isinstance(entry["public"], str) and isinstance(entry["num_rows"], int)):
             raise TypeError("a part without a name or a number of rows")
+
+
+def _described(part: EncodedTable) -> dict[str, Any]:
+    digest = hashlib.sha256(part.data).hexdigest()
+    return {"num_rows": part.num_rows, "num_bytes": len(part.data), "sha256": digest}
 
 
 def _tries_folder(shard: int) -> str:
@@ -326,12 +325,7 @@ def replace_part(ledger: Ledger, shard: int, table: str, part: EncodedTable) -> 
     """Replace the shard's published part of a table."""
     manifest = ledger.manifest(shard)
     entry = manifest["tables"][table]
-    coming = {
-        "num_rows": part.num_rows,
-        "num_bytes": len(part.data),
-        "sha256": hashlib.sha256(part.data).hexdigest(),
-    }
-    entry["coming"] = coming
+    entry["coming"] = coming = _described(part)
     ledger.rewrite(shard, manifest)
     ledger.folder.write(entry["public"], part.data)
     del entry["coming"]
