@@ -172,15 +172,9 @@ def _duration(interval: Interval) -> str:
 
 def forecast_json(forecast: Forecast, hours: Sequence[float], place: str) -> dict[str, Any]:
     """Return the stored forecast and the deadlines as plain data."""
-    return {
-        "forecast": json.loads(forecast.to_json()),
-        "deadlines": [asdict(each) for each in deadlines(forecast.alone, hours)],
-        **_deadlines_of_larger(forecast, hours),
-        "place": place,
+    names = ("deadlines", "deadlines_of_larger")
+    found = {
+        name: [asdict(each) for each in deadlines(model, hours)]
+        for name, model in zip(names, forecast.models, strict=False)
     }
-
-
-def _deadlines_of_larger(forecast: Forecast, hours: Sequence[float]) -> dict[str, Any]:
-    if forecast.larger is None:
-        return {}
-    return {"deadlines_of_larger": [asdict(each) for each in deadlines(forecast.larger, hours)]}
+    return {"forecast": json.loads(forecast.to_json()), **found, "place": place}
