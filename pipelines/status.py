@@ -9,14 +9,12 @@ Exit code: 0 finished or under way, 1 stopped (no driver holds the run, and it i
 from __future__ import annotations
 
 import json
-import sys
 from typing import Annotated
 
 import typer
 from rich.console import Console
 
-from pipelines.console.exit_codes import EXIT_CLEAN, EXIT_STOPPED, EXIT_USAGE
-from pipelines.errors import UsageError
+from pipelines.console.exit_codes import EXIT_CLEAN, EXIT_STOPPED, run_command
 from pipelines.job.run_status import print_status, read_status, status_json
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
@@ -28,13 +26,13 @@ def main(
     as_json: Annotated[bool, typer.Option("--json", help="one JSON object instead of text")] = False,
 ) -> None:
     """Prints the status and exits with its code."""
-    try:
+
+    def work() -> int:
         status = read_status(run)
-    except UsageError as error:
-        print(f"Error: {error}", file=sys.stderr)
-        raise typer.Exit(EXIT_USAGE) from None
-    if as_json:
-        print(json.dumps(status_json(status), ensure_ascii=False))
-    else:
-        print_status(Console(), status)
-    raise typer.Exit(EXIT_STOPPED if status.state == "stopped" else EXIT_CLEAN)
+        if as_json:
+            print(json.dumps(status_json(status), ensure_ascii=False))
+        else:
+            print_status(Console(), status)
+        return EXIT_STOPPED if status.state == "stopped" else EXIT_CLEAN
+
+    run_command(work)
