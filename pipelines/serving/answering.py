@@ -70,7 +70,7 @@ class ServingDesk:
 
     def __init__(self, engine: Engine, limits: ServingLimits, metrics: ServingMetrics) -> None:
         self.limits = limits
-        self._engine, self._metrics = engine, metrics
+        self.metrics, self._engine = metrics, engine
         self._threads = ThreadPoolExecutor(thread_name_prefix="hpd-desk")
         self._num_open = 0
         self._mean_seconds = 1.0
@@ -96,12 +96,12 @@ class ServingDesk:
             )
         started = time.monotonic()
         self._num_open += 1
-        self._metrics.open_requests.set(self._num_open)
+        self.metrics.open_requests.set(self._num_open)
         try:
             yield
         finally:
             self._num_open -= 1
-            self._metrics.open_requests.set(self._num_open)
+            self.metrics.open_requests.set(self._num_open)
             now = time.monotonic()
             self._mean_seconds += _WEIGHT * (now - started - self._mean_seconds)
             if self._num_open >= _MANY:  # few are answered side by side, however long each takes
@@ -138,10 +138,6 @@ class ServingDesk:
         finally:
             # A thread cannot be stopped: it may still be at it.
             submitting.add_done_callback(_abandon)
-
-    def count(self, result: JsonResult) -> None:
-        """Count an answer."""
-        self._metrics.count_answer(result)
 
     def _submit(self, question: ServedQuestion, answering: Answering, by_field: bool) -> JsonFuture:
         """Submit the question, in a thread, because this tokenizes texts."""

@@ -72,7 +72,7 @@ class Endpoint:
     async def _whole(self, question: ServedQuestion, reply: Reply) -> Response:
         async with self._desk.asked(question, by_field=False) as answering:
             result = await answering.result()
-        self._desk.count(result)
+        self._desk.metrics.count_answer(result)
         return json_response(reply.whole(result))
 
     async def _streamed(self, question: ServedQuestion, reply: Reply, stream: _Stream) -> None:
@@ -87,7 +87,7 @@ class Endpoint:
             result = await answering.result()
             assert answering.text is not None
             rest = waiting + answering.text.rest(result)
-        self._desk.count(result)
+        self._desk.metrics.count_answer(result)
         await stream.write(reply, reply.go_on(rest, []))
         await stream.close(reply.end(result))
 
