@@ -122,9 +122,7 @@ def plan_job(
             "the first rows. Name an earlier run of this one, or leave out base"
         )
     if config.retry_failed is not None:
-        failed = FailedRows.read(config.retry_failed)
-        failed.check_input(planned_files(files))
-        only = failed.rows
+        only = failed_rows(config.retry_failed, planned_files(files))
     base_run_id = earlier.plan.run_id if earlier is not None else None
     plan = make_plan(config, schemas, files, limit, only, base_run_id, is_spread=is_spread, num_shards=num_shards)
     return planned(plan, is_new=True, earlier=earlier)
@@ -190,47 +188,34 @@ def _with_base(
     return config.model_copy(update={"base": base})
 
 
-@dataclass(frozen=True, slots=True)
-class FailedRows:
-    """Rows that a run has given up.
+def failed_rows(uri: str, files: Sequence[PlannedFile]) -> dict[str, list[int]]:
+    """Return the numbers of the rows that the run at `uri` has given up, ascending, by input file.
 
-    Attributes:
-        rows: numbers of the dead-lettered rows, ascending, by input file.
+    Raises `UsageError` if it is not a finished run, or was over other files: rows are identified by their place.
     """
-
-    uri: str
-    plan: Plan
-    rows: Mapping[str, Sequence[int]]
-
-    @classmethod
-    def read(cls, uri: str) -> FailedRows:
-        """Read the dead-lettered rows of the run at `uri`. Raises `UsageError` if it is not a finished run."""
-        folder, plan, manifest = find_finished(uri, "retry_failed")
-        ledger = Ledger(folder, "")
-        try:
-            # Most shards have none: their manifests say so.
-            with named_damage(folder, MANIFEST_NAME):
-                num_rows = manifest["totals"]["dead_letters"]
-            shards = ledger.manifests(ledger.committed()) if num_rows else ()
-            tables = (shard["tables"]["dead_letter"] for shard in shards)
-            names = [table["public"] for table in tables if table["num_rows"]]
-            parts = map_requests(lambda name: read_part(folder, name, ["source_file", "source_row"]), names)
-        except (OSError, RunError) as error:
-            raise UsageError(f"retry_failed: cannot read {uri}: {error}") from error
-        rows: defaultdict[str, list[int]] = defaultdict(list)
-        for part in parts:
-            for file, row in zip(*(column.to_pylist() for column in part.columns), strict=True):
-                rows[file].append(row)
-        return cls(uri, plan, {file: sorted(numbers) for file, numbers in rows.items()})
-
-    def check_input(self, files: Sequence[PlannedFile]) -> None:
-        """Raise `UsageError` unless the files are the very same, because rows are identified by their place."""
-        if list(self.plan.files) != list(files):
-            changes = "; ".join(file_differences(self.plan.files, files)[:3])
-            raise UsageError(
-                f"retry_failed: the input has changed since run {self.plan.run_id!r}: {changes}. Its rows are no more "
-                f"where they were; --base {self.uri} takes a changed catalog, and decodes what has no answer yet"
-            )
+    folder, plan, manifest = find_finished(uri, "retry_failed")
+    ledger = Ledger(folder, "")
+    try:
+        # Most shards have none: their manifests say so.
+        with named_damage(folder, MANIFEST_NAME):
+            num_rows = manifest["totals"]["dead_letters"]
+        shards = ledger.manifests(ledger.committed()) if num_rows else ()
+        tables = (shard["tables"]["dead_letter"] for shard in shards)
+        names = [table["public"] for table in tables if table["num_rows"]]
+        parts = map_requests(lambda name: read_part(folder, name, ["source_file", "source_row"]), names)
+    except (OSError, RunError) as error:
+        raise UsageError(f"retry_failed: cannot read {uri}: {error}") from error
+    if list(plan.files) != list(files):
+        changes = "; ".join(file_differences(plan.files, files)[:3])
+        raise UsageError(
+            f"retry_failed: the input has changed since run {plan.run_id!r}: {changes}. Its rows are no more "
+            f"where they were; --base {uri} takes a changed catalog, and decodes what has no answer yet"
+        )
+    rows: defaultdict[str, list[int]] = defaultdict(list)
+    for part in parts:
+        for file, row in zip(*(column.to_pylist() for column in part.columns), strict=True):
+            rows[file].append(row)
+    return {file: sorted(numbers) for file, numbers in rows.items()}
 
 
 _SHOWN = 10
