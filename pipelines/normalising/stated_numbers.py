@@ -10,7 +10,7 @@ attribute's own counts.
 from __future__ import annotations
 
 import re
-from bisect import bisect_left
+from bisect import bisect_left, insort
 from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 from fractions import Fraction
@@ -22,7 +22,8 @@ from pipelines.normalising.asked import CONTEXT, Asked
 from pipelines.normalising.normalise import Normaliser
 from pipelines.normalising.unit_reading import NUMBER, Quantity, quantity_at
 
-_ENDS = re.compile(r"[ \t]*(?:\Z|[\n;|,)/])")
+_ENDS = re.compile(r" *(?:\Z|[\t\r\n\u2028;|,)/+•]|\.(?!\d)| [-–—] )")
+_NUMBER = re.compile(NUMBER)
 _SAME = Fraction(1, 100)
 """Largest relative difference of one amount in two units, both rounded."""
 
@@ -32,8 +33,8 @@ def stated_numbers(record: Record, schema: CategorySchema) -> dict[str, tuple[st
     asked = _asked(schema)
     if not asked:
         return {}
-    texts = list(record.fields.values())
-    places = [place for text, each in zip(texts, find_numbers(texts), strict=True) for place in _places(text, each)]
+    found_in = zip(record.fields.items(), find_numbers(list(record.fields.values())), strict=True)
+    places = [place for (name, text), numbers in found_in for place in _places(name, text, numbers)]
     found: dict[str, tuple[str, ...]] = {}
     for own in dict.fromkeys(tuple(each.own.items()) for each in asked.values()):  # for most attributes the same, none
         read = [
@@ -56,39 +57,51 @@ _Place = tuple[Decimal, str, str, bool]
 """A number, the text before and after it, and whether nothing follows it and it is no part of a range."""
 
 
-def _places(text: str, numbers: list[ReadNumber]) -> Iterator[_Place]:
-    """Yield the numbers of a text; of a range both ends; all readings of an ambiguous one."""
+def _places(name: str, text: str, numbers: list[ReadNumber]) -> Iterator[_Place]:
+    """Yield the numbers of a field; of a range both ends; all readings of an ambiguous one."""
     for number in numbers:
         found = [(number.start, number.end, worth) for worth in number.worths]
-        for match in re.finditer(NUMBER, text[number.start : number.end]) if not found else ():
-            # A dash in front of the second number is no sign.
-            if read := read_number(match.group().strip().lstrip("-+−")):
-                span = number.start + match.start(), number.start + match.end()
-                found += [(*span, Decimal(each)) for each in open_readings(read) or (read,)]
-        for start, end, worth in found:
+        for start, end, worth in found or _ends_of_range(text, number):
+            label = f"{name}: " if start < CONTEXT else ""
             after = text[end : end + CONTEXT]
             is_alone = bool(number.worths) and _ENDS.match(after) is not None
-            yield worth, text[max(0, start - CONTEXT) : start], after, is_alone
+            yield worth, (label + text[max(0, start - CONTEXT) : start])[-CONTEXT:], after, is_alone
+
+
+def _ends_of_range(text: str, number: ReadNumber) -> Iterator[tuple[int, int, Decimal]]:
+    for match in _NUMBER.finditer(text, number.start, number.end):
+        before, written = text[number.start : match.start()][-1:], match.group().strip()
+        written = written.lstrip(".") if before == "." else written  # 10..40
+        unsigned = written.lstrip("-+−")
+        # A dash may be a sign after a space ("-18 to -22"), and is none after a number or its unit.
+        written = unsigned if before.isalnum() or before in tuple("\"'°)%") else written
+        for form in dict.fromkeys((written, unsigned) if before.isspace() else (written,)):
+            if read := read_number(form):
+                yield from ((*match.span(), Decimal(each)) for each in open_readings(read) or (read,))
 
 
 def _numbers(read: Sequence[tuple[Quantity, str, bool]], asked: Asked) -> tuple[str, ...]:
-    stated: list[tuple[bool, Fraction, str]] = []
+    stated: list[tuple[bool, Fraction, str, str]] = []
     bare: dict[Fraction, str] = {}
     for quantity, number, is_alone in read:
         amounts = asked.amounts(quantity)
         if amounts:
-            stated.append((amounts[0].digits is not None, amounts[0].number, number))
+            stated.append((amounts[0].digits is not None, amounts[0].number, number, quantity.units[0].unit))
         elif amounts is not None and is_alone:
             bare.setdefault(quantity.number, number)
     kept: dict[str, None] = {}
-    known: list[Fraction] = []  # ascending
-    for is_converted, amount, number in sorted(stated, key=lambda each: each[0]):
-        place = bisect_left(known, amount)
-        near = known[max(0, place - 1) : place + 1]
-        if not is_converted or not any(abs(amount - other) <= _SAME * abs(other) for other in near):
+    known: dict[str, list[Fraction]] = {}  # by the unit they are written in, ascending
+    for is_converted, amount, number, unit in sorted(stated, key=lambda each: each[0]):
+        others = (_nearest(each, amount) for name, each in known.items() if name != unit)
+        if not is_converted or not any(abs(amount - other) <= _SAME * abs(other) for near in others for other in near):
             kept.setdefault(number)
-            known.insert(place, amount)
+            insort(known.setdefault(unit, []), amount)
     return tuple(kept) or tuple(bare.values())
+
+
+def _nearest(ascending: list[Fraction], amount: Fraction) -> list[Fraction]:
+    place = bisect_left(ascending, amount)
+    return ascending[max(0, place - 1) : place + 1]
 
 
 @lru_cache(maxsize=4096)

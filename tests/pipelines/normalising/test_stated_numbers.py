@@ -53,10 +53,23 @@ def test_numbers_with_a_unit_of_the_kind_are_stated_once_for_an_amount(parts: li
         ("10 x 20.5 cm", {"Length": ("10", "20.5")}),
         ("1.125 kg", {"Weight": ("1125", "1.125")}),
         ("2 speeds, model E27, 12.05.2024", {}),
+        ("for -40 V to 85 V, 18V-20V", {"Voltage": ("-40", "85", "18", "20")}),
+        ("from -18 to -22 V", {"Voltage": ("-18", "-22", "22")}),
+        ("-10...40 V", {"Voltage": ("-10", "40")}),
+        ("850 mm and 855 mm", {"Length": ("850", "855")}),
+        (
+            "Brand: Acme\r\nWeight: 2.\r\nfor 18 V",
+            {"Weight": ("2",), "Length": ("2",), "Voltage": ("18",), "Time": ("2",)},
+        ),
     ],
 )
 def test_what_texts_state(text: str, expected: dict[str, tuple[str, ...]]) -> None:
     assert stated(text) == dict.fromkeys(WANTED, ()) | expected
+
+
+def test_the_name_of_a_field_labels_its_number() -> None:
+    record = Record("1", "Tools", {"title": "A box for 2 kg", "Weight (g)": "500"})
+    assert stated_numbers(record, SCHEMA)["Weight"] == ("500", "2")
 
 
 @given(
