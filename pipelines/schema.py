@@ -11,6 +11,7 @@ Exit code: 0, or 2 for a file that is missing, unreadable or no schema. Warnings
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -49,6 +50,8 @@ app = typer.Typer(
 def _place_of(path: str, overwrite: bool) -> tuple[Folder, str]:
     """Return the folder and the name of the file to write. Raises `UsageError` if it is there and is to stay."""
     folder, name = file_at(path, "--out")
+    if os.path.islink(path) or (os.path.exists(path) and not os.path.isfile(path)):
+        raise UsageError(f"--out: {path} is a link, a folder or a device; name a file")
     if not overwrite and folder.exists(name):
         raise UsageError(f"{path} exists already; --force writes over it")
     return folder, name

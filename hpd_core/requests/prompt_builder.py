@@ -157,7 +157,7 @@ class PromptBuilder:
             for place, attribute in attributes.items():
                 if (numbers := record.numbers.get(attribute.name)) is not None:
                     most_tokens = tokens.branches[asked[place]].max_new_tokens
-                    found[place] = Runs(check_numbers(attribute, numbers), most_tokens, are_numbers=True)
+                    found[place] = Runs(check_numbers(attribute, tuple(numbers)), most_tokens, are_numbers=True)
         return found
 
     def _keys(self, schema: CategorySchema) -> list[list[int]]:

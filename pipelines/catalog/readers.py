@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import suppress
 from typing import Any
 
 import pyarrow as pa
@@ -68,7 +69,8 @@ def original_rows(
         if row.raw is not None:
             found[row.number] = row.raw.decode("utf-8", errors="replace").strip()
         elif row.values is not None:
-            found[row.number] = row_json(row.values)
+            with suppress(ValueError, TypeError, RecursionError):  # the reason of the dead letter is worth more
+                found[row.number] = row_json(row.values)
     return found
 
 

@@ -25,7 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from hpd_core import CategorySchema
-from pipelines.config.extraction import JobConfig, result_config
+from pipelines.config.extraction import JobConfig, result_config, with_later_keys
 from pipelines.errors import RunError, UsageError
 from pipelines.job.reviewed_answers import ReviewedAnswers
 from pipelines.job.run_plan import Plan, differences, find_finished
@@ -84,13 +84,14 @@ class EarlierRun:
             engines: descriptions of the engines that decode now, the larger one's last; without them, only the
                 configuration is compared.
         """
-        found = differences(_engine_settings(self.plan.result_config), _engine_settings(result_config(config)))
+        before, now = map(with_later_keys, (self.plan.result_config, result_config(config)))
+        found = differences(_engine_settings(before), _engine_settings(now))
         if not found:
             # With both models' settings alike, there are as many here as there.
-            for before, engine in zip((self.engine, self.larger_engine or {}), engines, strict=False):
+            for described, engine in zip((self.engine, self.larger_engine or {}), engines, strict=False):
                 # A model that has moved is the same, if its revision says so.
                 keys = [key for key in ENGINE_IDENTITY if key != "model_id" or engine["model_revision"] is None]
-                found += differences({key: before.get(key) for key in keys}, {key: engine.get(key) for key in keys})
+                found += differences({key: described.get(key) for key in keys}, {key: engine.get(key) for key in keys})
         return found
 
     def carriable(self, config: JobConfig, schemas: Mapping[str, CategorySchema]) -> dict[str, frozenset[str]]:

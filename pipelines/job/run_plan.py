@@ -15,7 +15,7 @@ from pipelines.catalog.input_files import SourceFile
 from pipelines.catalog.listing import listed_names
 from pipelines.catalog.sharding import Shard, plan_shards, shard_from_dict, tokens_per_row
 from pipelines.catalog.staging import fetch_rows, rows_at
-from pipelines.config.extraction import JobConfig, config_hash, result_config
+from pipelines.config.extraction import JobConfig, config_hash, result_config, with_later_keys
 from pipelines.config.schema_file import schemas_hash
 from pipelines.errors import UsageError
 from pipelines.store.folders import Folder
@@ -189,7 +189,7 @@ def check_resume(old: Plan, new: Plan, config: JobConfig, output: Folder) -> Non
     if config.run_id is not None and config.run_id != old.run_id:
         raise UsageError(f"{place}, not {config.run_id!r}; use another output folder, or drop the run id to continue")
     # Not by the hashes: a null key that did not exist when the run began is not a difference.
-    if changes := "; ".join(differences(old.result_config, new.result_config)):
+    if changes := "; ".join(differences(with_later_keys(old.result_config), with_later_keys(new.result_config))):
         raise UsageError(f"{place}, which has another configuration: {changes}. {way_out[0].upper()}{way_out[1:]}")
     if old.schema_hash != new.schema_hash:
         raise UsageError(f"{place}, and the schemas in {config.schemas} have changed since; {way_out}")

@@ -21,6 +21,7 @@ _FAILED = frozenset({"error", "network_error", "insufficient_system_resource", "
 _CUT = frozenset({"length", "max_tokens"})
 _TEXT = (None, "text")
 _MAX_SHOWN = 300
+INSIDE = "inside of a 200"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +48,9 @@ def read_completion(content: bytes) -> ChatCompletion | Mapping[str, Any]:
         choice = body["choices"][0]
         message, finish = choice["message"], str(choice.get("finish_reason") or "").casefold()
         parts = message.get("content") or ""
-        texts = [parts] if isinstance(parts, str) else [each["text"] for each in parts if each.get("type") in _TEXT]
-        calls = [each["function"]["arguments"] for each in message.get("tool_calls") or ()]
+        parts = parts if isinstance(parts, list) else [_words(parts)]
+        texts = [_words(each if isinstance(each, str) else each.get("text") or "") for each in parts if _is_text(each)]
+        calls = [_words(each["function"]["arguments"]) for each in message.get("tool_calls") or ()]
         text, refusal = "\n".join(["".join(texts), *calls]), str(message.get("refusal") or "")
     except (ValueError, RecursionError):
         return {"message": " ".join(content[:_MAX_SHOWN].decode(errors="replace").split()) or "nothing in it"}
@@ -60,6 +62,14 @@ def read_completion(content: bytes) -> ChatCompletion | Mapping[str, Any]:
         return _error(choice if choice.get("error") else body) | {"finish_reason": finish}
     declined = refusal or (text.strip() or "content filter" if finish in _DECLINED else "")
     return ChatCompletion(text, declined, finish in _CUT, _usage(body.get("usage")))
+
+
+def _is_text(part: Any) -> bool:
+    return isinstance(part, str) or part.get("type") in _TEXT
+
+
+def _words(answer: Any) -> str:
+    return answer if isinstance(answer, str) else json.dumps(answer)
 
 
 def error_words(error: Any) -> str:
@@ -91,7 +101,8 @@ def _usage(usage: Any) -> tuple[int, int] | None:
 class PacedClient(DefaultAsyncHttpxClient):
     """HTTP client in which every try waits for its turn, has one deadline for the whole answer, and is counted.
 
-    The `openai` package retries through it: a body with status 200 that holds an error is passed on as that error.
+    The `openai` package retries through it: a body with status 200 that holds an error is passed on as that error,
+    with `INSIDE` among its extensions.
     """
 
     def __init__(self, seconds: float, per_minute: float | None, faults: Counter[str]) -> None:
@@ -127,16 +138,18 @@ class PacedClient(DefaultAsyncHttpxClient):
         return response
 
     def _checked(self, response: httpx2.Response) -> httpx2.Response:
-        found = read_completion(response.content) if response.status_code == 200 else None
+        found = read_completion(response.content) if response.is_success else None
         if isinstance(found, ChatCompletion):
             response.extensions["completion"] = found
             return response
         if found is not None:
             code = well_formed(str(found.get("code") or ""))
-            told = {"message": f"an error inside of a 200: {well_formed(error_words(found))}", "code": code}
-            status = int(code) if re.fullmatch(r"[4-5]\d\d", code) else 502
+            told = {"message": well_formed(error_words(found)), "code": code}
+            # Of a model behind the endpoint; 401 or 404 would end the run.
+            status = int(code) if re.fullmatch(r"402|408|429|5\d\d", code) else 502
             response = httpx2.Response(status, json={"error": told}, request=response.request)
-        self._faults[f"{response.status_code}{' inside of a 200' if found is not None else ''}"] += 1
+            response.extensions[INSIDE] = True
+        self._faults[f"{response.status_code}{f' {INSIDE}' if found is not None else ''}"] += 1
         if (DECLINED if found is not None else _NO_QUOTA).search(response.text):
             response.headers["x-should-retry"] = "false"  # as the package obeys it
         return response

@@ -20,6 +20,7 @@ from pipelines.config.labelling import OpenAITeacherConfig
 from pipelines.errors import RunError, UsageError
 from pipelines.labelling.completions import (
     DECLINED,
+    INSIDE,
     Budget,
     BudgetReached,
     ChatCompletion,
@@ -227,7 +228,7 @@ class OpenAITeacher:
     def _failure(self, error: openai.APIStatusError) -> UnansweredError | RunError | UsageError:
         """Return the failure that an error is; one that ends the run, if it does."""
         status, message = error.status_code, self._told(error)
-        if status in (400, 403, 502) and DECLINED.search(error.response.text):
+        if (status in (400, 403) or INSIDE in error.response.extensions) and DECLINED.search(error.response.text):
             return UnansweredError(message, "declined")
         if status < 400 or status in (401, 402, 404) or (status == 403 and not self._has_answered):
             return self._end_with(self._ending(error))
@@ -255,7 +256,8 @@ class OpenAITeacher:
 
     def _told(self, error: openai.APIStatusError) -> str:
         words = error_words(error.body) if error.body else error.response.headers.get("location", "")
-        return self._shorten(f"HTTP {error.status_code}: {words}" if words else f"HTTP {error.status_code}")
+        status = f"an error {INSIDE}" if INSIDE in error.response.extensions else f"HTTP {error.status_code}"
+        return self._shorten(f"{status}: {words}" if words else status)
 
     def _shorten(self, message: str) -> str:
         # Some endpoints repeat the key they were sent.

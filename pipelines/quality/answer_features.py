@@ -134,7 +134,7 @@ def _logprob(value: float | None) -> float:
 class Kept(BaseModel):
     """A part of a calibration, as in its file."""
 
-    model_config = ConfigDict(frozen=True, allow_inf_nan=False)
+    model_config = ConfigDict(frozen=True, allow_inf_nan=False, extra="forbid")
 
 
 class Score(Kept):

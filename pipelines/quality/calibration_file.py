@@ -22,9 +22,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import Annotated, Any, Literal, NamedTuple, Self
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import ConfigDict, Field, ValidationError, model_validator
 from scipy.special import betainc, betaincinv
 
 from hpd_core.types import content_hash
@@ -56,6 +56,8 @@ class CalibratedModel:
         decoding, layout, quantization, max_scored_tokens, document_attention, strings, numbers, answer_threshold: as in
             an engine's description; `NOT_SAID` agrees with all.
     """
+
+    __pydantic_config__: ClassVar = ConfigDict(extra="forbid")  # a setting that came later is not read over
 
     model_id: str
     model_revision: str | None

@@ -342,8 +342,8 @@ def _match_one_to_one(items: Sequence[str], accepted: Sequence[frozenset[str]]) 
     """Return whether items and gold values can be matched one to one, with every item accepted by its gold value."""
     if len(items) != len(accepted):
         return False
-    if len(items) == 1:  # as most are
-        return items[0] in accepted[0]
+    if len(items) <= 1:  # as most are
+        return all(item in forms for item, forms in zip(items, accepted, strict=True))
     fitting = csr_array([[item in forms for forms in accepted] for item in items])
     return bool((maximum_bipartite_matching(fitting, perm_type="column") >= 0).all())
 

@@ -176,7 +176,9 @@ class Folder:
         if not self._is_local:
             self._fs.pipe_file(self.path(name), data)
             return
-        os.replace(self._write_temporary(name, data), self.path(name))
+        path = self._write_temporary(name, data)
+        with self._whole_or_gone(path, name):
+            os.replace(path, self.path(name))
 
     def create(self, name: str, data: bytes) -> bool:
         """Write the object only if it does not exist yet, and return whether it was written.

@@ -81,6 +81,8 @@ def test_import_lint_and_diff_from_the_command_line(tmp_path: Path) -> None:
     assert "exists already; --force writes over it" in refused.stderr
     assert command("import", train, "--out", out, "--force").exit_code == 0
     assert command("import", test, "--out", other).exit_code == 0
+    (tmp_path / "link.yaml").symlink_to(other)
+    assert "is a link" in command("import", test, "--out", tmp_path / "link.yaml", "--force").stderr
 
     linted = command("lint", out)
     assert linted.exit_code == 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,7 @@ def damaged(**changes: Any) -> str:
         (damaged(about=None), "about: "),
         (damaged(about={"labels": "x"}), "'about'"),
         (damaged(model={"model_id": "m"}), "damaged"),
+        (damaged(model={**asdict(calibration().model), "new_setting": "x"}), "new_setting"),
     ],
 )
 def test_what_is_no_calibration_is_refused_with_its_name(content: str, says: str, tmp_path: Path) -> None:
