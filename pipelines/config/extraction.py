@@ -235,12 +235,12 @@ def result_config(config: JobConfig) -> dict[str, Any]:
     The schema *file name* is excluded: the plan records the schemas' content hash instead.
     """
     data = config.model_dump(mode="json", exclude=set(_FREE_SECTIONS))
-    data["engine"] = _result_engine(config, config.engine)
+    data["engine"] = _result_engine(data["engine"])
     if config.cascade is None:
         del data["cascade"]  # likewise: see below
     else:
         del data["cascade"]["actors"], data["cascade"]["calibration"]
-        data["cascade"]["engine"] = _result_engine(config, config.cascade.engine)
+        data["cascade"]["engine"] = _result_engine(data["cascade"]["engine"])
     # How the catalog is reached does not change what is in it.
     data["input"].pop("anonymous")
     for key in LATER_INPUT_KEYS:
@@ -265,12 +265,11 @@ def with_later_keys(config: Mapping[str, Any]) -> dict[str, Any]:
     return found | ({"cascade": with_later_keys(found["cascade"])} if found.get("cascade") else {})
 
 
-def _result_engine(config: JobConfig, engine: EngineConfig) -> dict[str, Any]:
+def _result_engine(data: dict[str, Any]) -> dict[str, Any]:
     """Return an engine's settings that decide results."""
-    numbers = {} if config.decoding == "hpd" and engine.chooses_numbers else {"numbers": "free"}
     return {
         key: value
-        for key, value in (engine.model_dump(mode="json") | numbers).items()
+        for key, value in data.items()
         if key not in _FREE_ENGINE_KEYS and (key, value) not in _LATER_ENGINE_KEYS.items()
     }
 

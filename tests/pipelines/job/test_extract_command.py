@@ -81,9 +81,11 @@ def test_a_run_that_was_begun_before_there_was_a_key_goes_on(catalog: Workplace)
     assert plan["result_config"]["engine"].pop("quantization") is None
     path.write_text(json.dumps(plan | {"config_hash": "of the configuration without it"}))
     assert run(catalog, "--dry-run").exit_code == 0
-    assert "another configuration: engine.quantization: not set -> 'nf4'." in refused(
-        catalog, "--set", "engine.quantization=nf4"
-    )
+    assert plan["result_config"]["engine"].pop("numbers") == "stated"
+    path.write_text(json.dumps(plan))
+    assert "another configuration: engine.numbers: 'free' -> 'stated'. Use" in refused(catalog)
+    assert run(catalog, "--set", "engine.numbers=free", "--dry-run").exit_code == 0
+    assert "engine.quantization: not set -> 'nf4'." in refused(catalog, "--set", "engine.quantization=nf4")
 
 
 def test_a_resume_with_other_schemas_or_input_is_refused(catalog: Workplace) -> None:
