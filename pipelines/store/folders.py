@@ -176,9 +176,7 @@ class Folder:
         if not self._is_local:
             self._fs.pipe_file(self.path(name), data)
             return
-        path = self._write_temporary(name, data)
-        with self._whole_or_gone(path, name):
-            os.replace(path, self.path(name))
+        self._replace(self._write_temporary(name, data), name)
 
     def create(self, name: str, data: bytes) -> bool:
         """Write the object only if it does not exist yet, and return whether it was written.
@@ -208,20 +206,7 @@ class Folder:
         if not self._is_local:
             self._fs.put_file(local_path, self.path(name))
             return
-        temporary = self.path(self._temporary(name))
-        os.makedirs(os.path.dirname(temporary), exist_ok=True)
-        with self._whole_or_gone(temporary, name):
-            try:
-                os.link(local_path, temporary)
-            except OSError:  # it lies on another disk
-                with open(local_path, "rb") as source, open(temporary, "wb") as target:
-                    shutil.copyfileobj(source, target)
-                    target.flush()
-                    os.fsync(target.fileno())
-            os.replace(temporary, self.path(name))
-        # Where both names were links to one file already, replacing does nothing and leaves the temporary one behind.
-        with suppress(FileNotFoundError):
-            os.unlink(temporary)
+        self._replace(self._copy_temporary(local_path, name), name)
 
     def copy(self, source: str, target: str) -> None:
         """Copy the object to a second name, replacing what is there. Local copies share their bytes."""
@@ -257,6 +242,26 @@ class Folder:
             file.flush()
             os.fsync(file.fileno())
         return path
+
+    def _copy_temporary(self, local_path: str, name: str) -> str:
+        path = self.path(self._temporary(name))
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with self._whole_or_gone(path, name):
+            try:
+                os.link(local_path, path)
+            except OSError:  # it lies on another disk
+                with open(local_path, "rb") as source, open(path, "wb") as target:
+                    shutil.copyfileobj(source, target)
+                    target.flush()
+                    os.fsync(target.fileno())
+        return path
+
+    def _replace(self, temporary: str, name: str) -> None:
+        with self._whole_or_gone(temporary, name):
+            os.replace(temporary, self.path(name))
+        # Where both names were links to one file already, replacing does nothing and leaves the temporary one behind.
+        with suppress(FileNotFoundError):
+            os.unlink(temporary)
 
     @contextmanager
     def _whole_or_gone(self, temporary: str, name: str) -> Iterator[None]:

@@ -51,7 +51,7 @@ class _Patch(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         for name in ("write", "create", "copy", "remove"):
             setattr(kind, name, _watched(name, getattr(kind, name)))
         kind._write_temporary = _after_temporary(kind._write_temporary)
-        kind._link = _after_link(kind._link)
+        kind._copy_temporary = _after_copy(kind._copy_temporary)
 
 
 def step_of(operation: str, name: str, *, is_driver: bool) -> str | None:
@@ -87,7 +87,6 @@ def _watched(operation: str, do: Callable[..., Any]) -> Callable[..., Any]:
         if operation == "remove" and any(kill["moment"] == "inside" for kill in kills.values()):
             next(Path(folder.path(name)).rglob("*.parquet")).unlink()
             _fire(kills, "inside")
-        _now.is_copy = operation == "copy"
         try:
             answer = do(folder, name, *arguments)
         finally:
@@ -114,14 +113,13 @@ def _after_temporary(do: Callable[..., str]) -> Callable[..., str]:
     return write
 
 
-def _after_link(do: Callable[..., bool]) -> Callable[..., bool]:
-    def link(*arguments: Any, **named: Any) -> bool:
-        answer = do(*arguments, **named)
-        if getattr(_now, "is_copy", False):
-            _fire(getattr(_now, "kills", {}), "inside")
-        return answer
+def _after_copy(do: Callable[..., str]) -> Callable[..., str]:
+    def copy(*arguments: Any) -> str:
+        path = do(*arguments)
+        _fire(getattr(_now, "kills", {}), "inside")
+        return path
 
-    return link
+    return copy
 
 
 def _count(step: str) -> int:
