@@ -145,11 +145,8 @@ def read_staged(
     names = staged_names(parquet)
     facts = staged_facts(parquet)
     more, is_lines = facts["more"], facts["format"] == "packed jsonl"
-    wanted_names = (
-        {*names, *more}
-        if columns is None
-        else {found[0] for path in columns if (found := find_column(path, {*names, *more}))}
-    )
+    known = {*names, *more}
+    wanted_names = known if columns is None else {found[0] for path in columns if (found := find_column(path, known))}
     needed = [name for name in dict.fromkeys(names) if name in wanted_names]
     has_more = is_lines or not wanted_names.isdisjoint(more)
     read = [*needed, ROW, PROBLEM, TEXT, *([MORE] if has_more else [])]

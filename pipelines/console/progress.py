@@ -34,7 +34,7 @@ class Watched(NamedTuple):
 
 
 class Done(Protocol):
-    """What is done, as it grows."""
+    """Counts of the rows that are done, as they grow."""
 
     @property
     def rows(self) -> int:

@@ -41,14 +41,16 @@ def prepare_shard(shard: Shard, job: JobContext) -> PreparedShard:
     tokenizer = document_tokenizer(job.config.model, job.config.engine)
     started = time.perf_counter()
     sizes: list[int] = []
-    outcomes = [outcome for piece in shard.pieces for outcome in read_catalog(piece, job, sizes.append)]
-    records = [outcome for outcome in outcomes if isinstance(outcome, PreparedRecord)]
-    dead = [outcome for outcome in outcomes if isinstance(outcome, DeadRow)]
+    records, dead = _split(outcome for piece in shard.pieces for outcome in read_catalog(piece, job, sizes.append))
     if job.carry_over is not None:
         records = _carry_over(records, job.carry_over.get())
     is_open = [bool(each.wanted(job.schemas[each.record.category])) for each in records]
     answered = [each for each, has_more in zip(records, is_open, strict=True) if not has_more]
     records = list(compress(records, is_open))
+    if job.config.chooses_numbers:  # only here: a nightly run carries most of its answers over
+        numbered = (_outcome(each.file, each.row, functools.partial(_with_numbers, each, job)) for each in records)
+        records, not_read = _split(numbered)
+        dead += not_read
     # Stable, so rows of one category stay in the catalog's order: the engine shares their prefix.
     records.sort(key=lambda prepared: prepared.record.category)
     records, document_ids, not_tokenized = _tokenize(records, tokenizer)
@@ -56,6 +58,17 @@ def prepare_shard(shard: Shard, job: JobContext) -> PreparedShard:
     seconds = time.perf_counter() - started
     logger.info("prepared", extra=about(shard.id, records=len(records), dead=len(dead), seconds=seconds))
     return PreparedShard(shard, records, document_ids, answered, dead, seconds, sum(sizes))
+
+
+def _split(outcomes: Iterable[PreparedRecord | DeadRow]) -> tuple[list[PreparedRecord], list[DeadRow]]:
+    records: list[PreparedRecord] = []
+    dead: list[DeadRow] = []
+    for outcome in outcomes:
+        if isinstance(outcome, DeadRow):
+            dead.append(outcome)
+        else:
+            records.append(outcome)
+    return records, dead
 
 
 def _tokenize(
@@ -95,17 +108,22 @@ def read_catalog(
     source, config = job.files[piece.file], job.config.input
     rows = read_piece(source.uri, source.format, piece, config.columns, anonymous=config.anonymous, on_read=on_read)
     for row in rows:
-        try:
-            yield _take(row, piece.file, job)
-        except MemoryError:
-            raise  # of the process, not of the row
-        except Exception as error:
-            # Nobody knows of such a row. It is no reason for the others not to be read.
-            logger.exception("a row could not be read")
-            yield _refuse(piece.file, row.number, RowRefusal("unreadable", f"it cannot be read: {described(error)}"))
+        yield _outcome(piece.file, row.number, functools.partial(_take, row, piece.file, job))
     if source.fingerprint is not None:
         # After the rows, because the catalog may be exported again at any time.
         check_unchanged(source.uri, source.format, source.size, source.fingerprint, anonymous=config.anonymous)
+
+
+def _outcome(file: int, number: int, read: Callable[[], PreparedRecord | DeadRow]) -> PreparedRecord | DeadRow:
+    """Return what `read` makes of a row; a dead row if it fails."""
+    try:
+        return read()
+    except MemoryError:
+        raise  # of the process, not of the row
+    except Exception as error:
+        # Nobody knows of such a row. It is no reason for the others not to be read.
+        logger.exception("a row could not be read")
+        return _refuse(file, number, RowRefusal("unreadable", f"it cannot be read: {described(error)}"))
 
 
 def read_originals(piece: RowRange, dead: Iterable[DeadRow], job: JobContext) -> dict[int, str]:
@@ -148,9 +166,13 @@ def _take(row: SourceRow, file: int, job: JobContext) -> PreparedRecord | DeadRo
         return _refuse(file, row.number, record, *known)
     schema = job.schemas[record.category]
     copied = copied_items(row.values or {}, record, config, schema) if config.copied else {}
-    if job.config.chooses_numbers:
-        record = dataclasses.replace(record, numbers=stated_numbers(record, schema))
     return PreparedRecord(file, row.number, record, input_hash(record), copied=copied)
+
+
+def _with_numbers(prepared: PreparedRecord, job: JobContext) -> PreparedRecord:
+    record = prepared.record
+    numbers = stated_numbers(record, job.schemas[record.category])
+    return dataclasses.replace(prepared, record=dataclasses.replace(record, numbers=numbers))
 
 
 def _refuse(

@@ -42,7 +42,7 @@ class ChatCompletion:
 
 
 def read_completion(content: bytes) -> ChatCompletion | Mapping[str, Any]:
-    """Read the body of an answer with status 200. Returns the error that it holds, if it holds no completion."""
+    """Read the body of a successful answer. Returns the error that it holds, if it holds no completion."""
     try:
         body = json.loads(content, strict=False)
         choice = body["choices"][0]

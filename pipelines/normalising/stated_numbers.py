@@ -36,12 +36,12 @@ def stated_numbers(record: Record, schema: CategorySchema) -> dict[str, tuple[st
     found_in = zip(record.fields.items(), find_numbers(list(record.fields.values())), strict=True)
     places = [place for (name, text), numbers in found_in for place in _places(name, text, numbers)]
     found: dict[str, tuple[str, ...]] = {}
-    for own in dict.fromkeys(tuple(each.own.items()) for each in asked.values()):  # for most attributes the same, none
+    for own in {tuple(each.own.items()): each.own for each in asked.values()}.values():  # for most the same, none
         read = [
-            (quantity_at(Fraction(worth), before, after, dict(own)), format(worth, "f"), is_alone)
+            (quantity_at(Fraction(worth), before, after, own), format(worth, "f"), is_alone)
             for worth, before, after, is_alone in places
         ]
-        found |= {name: _numbers(read, each) for name, each in asked.items() if tuple(each.own.items()) == own}
+        found |= {name: _numbers(read, each) for name, each in asked.items() if each.own == own}
     return found
 
 
@@ -110,7 +110,7 @@ def label_numbers(attribute: Attribute, label: str) -> tuple[str, ...]:
 
     900 and 0.9 for "900 MHz" where GHz are asked for; empty if it is no such number.
     """
-    number = re.match(NUMBER, label)
+    number = _NUMBER.match(label)
     written = read_number(number.group().strip()) if number and attribute.type == "number" and attribute.unit else None
     found = Normaliser(attribute).normalise(label) if written and open_readings(written) is None else None
     return (written, found.norm) if written and found and found.norm and found.num is not None else ()

@@ -70,7 +70,7 @@ def engine(tiny_model_dir: Path) -> Iterator[Engine]:
 
 
 def check_likeliest(engine: Engine, oracle: Any, tokenizer: Any, records: list[Record]) -> None:
-    """That each copied value is the likeliest of all runs, or numbers, by a forward for each."""
+    """Check that each copied value is the likeliest of all runs, or numbers, by a forward for each."""
     segments, results = SegmentTokenizer(tokenizer), engine.extract(records, SCHEMAS)
     prepared, _ = PromptBuilder(tokenizer, engine.config, None).build(records, SCHEMAS)
     for item in prepared:
