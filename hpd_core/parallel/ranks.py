@@ -182,6 +182,7 @@ class Followers:
                     self._suspicion = self._suspicion or reason
                 self._said[word] += 1
                 self._changed.notify_all()
+        process.stdout.close()
         code = process.wait()
         with self._changed:
             if may_be_a_consequence:
