@@ -37,6 +37,7 @@ COMMANDS = {
     "Improve": {
         "label": "have a teacher label products, split them for a test",
         "finetune": "fine-tune the model on labelled products",
+        "teach": "label some products, fine-tune and judge, in rounds",
     },
 }
 """Groups of commands by the user's task, each command with a line of help."""

@@ -37,6 +37,7 @@ QUANTITY = re.compile(r"(\d+(?:\.\d+)?)\s*([^\d\s]\D{0,14})")
 _SEPARATORS = re.compile(r"\s*[/,]\s*")
 _MIN_COUNT = 3  # times a value must occur to be asked for
 _KEPT, _DESCRIBED, _RENAMED = 0.85, 0.5, 0.35  # shares: attributes kept, with a description, with another name
+_UNDESCRIBED = 0.4  # share of the descriptions that are left out
 _FALSE = 0.25  # share of the boolean questions that teach false
 _SPECIFIED = 0.8  # share of the variants that ask for invented specifications, too
 _SPECIFICATIONS_DESCRIBED = 0.6  # share of those that are asked with their description
@@ -193,8 +194,11 @@ def _ask(attribute: Attribute, values: Counter[str], generator: random.Random) -
 
 
 def _described(question: VariantQuestion, values: Counter[str], generator: random.Random) -> VariantQuestion:
-    """Add a description at random, if the attribute has none and still has its catalog name."""
+    """Leave out its description at random, or add one, if it has none and still has its catalog name."""
     attribute = question.attribute
+    if attribute.description and generator.random() < _UNDESCRIBED:
+        bare = attribute.model_copy(update={"description": None})
+        return VariantQuestion(bare, question.source, question.convert)
     if attribute.description or attribute.name != question.source or generator.random() >= _DESCRIBED:
         return question
     choices = list(DESCRIPTIONS.get(attribute.name.casefold(), ()))

@@ -28,6 +28,7 @@ from hpd_core.models.loading import load_tokenizer
 from hpd_core.training.examples import ExampleBuilder
 from pipelines.config.finetuning import FinetuneConfig
 from pipelines.config.loading import load_config
+from pipelines.normalising.stated_numbers import stated_numbers
 from pipelines.quality.scoring import fold, words_pattern
 from pipelines.training.labelled_products import Items, LabelledProduct, load_products
 
@@ -101,9 +102,12 @@ def main(
                 name = names.setdefault(schema.hash, f"{schema.category} {len(names)}")
                 schemas[name] = schema.model_copy(update={"category": name})
                 lists = {each.name for each in schema.attributes if each.multiple}
+                stated = stated_numbers(record, schema)
                 values: dict[str, Any] = {
                     key: items and ([[item] for item in items] if key in lists else list(items))
                     for key, items in answers.items()
+                    # Numbers are chosen among the stated ones: one that is converted is no choice.
+                    if not items or key not in stated or items[0] in stated[key]
                 }
                 line = {"product_id": f"{epoch}-{number}", "category": name, "values": values, "input": record.fields}
                 file.write(json.dumps(line, ensure_ascii=False, default=dict) + "\n")

@@ -96,12 +96,14 @@ class LabelledAnswer:
     Attributes:
         product: identity of its product; answers of one product are never on both sides of a split.
         definition: hash of the attribute (`Attribute.definition`).
+        catalog: if what is learned is for catalogs without labels, the catalog that it is of: neither are its answers.
     """
 
     product: str
     definition: str
     answer: AnswerFeatures
     is_right: bool
+    catalog: str | None = None
 
     @property
     def pair(self) -> tuple[str, str]:

@@ -24,7 +24,7 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
 
-from pydantic import ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, ConfigDict, Field, ValidationError, model_validator
 from scipy.special import betainc, betaincinv
 
 from hpd_core.types import content_hash
@@ -116,25 +116,29 @@ class Taken(NamedTuple):
     right: Annotated[int, Field(strict=True, ge=0)]
 
 
+def _check_steps(steps: tuple[Taken, ...]) -> tuple[Taken, ...]:
+    # From step to step, right ones and wrong ones are added.
+    parts = [(each.right, each.num - each.right) for each in (Taken(0, 0), *steps)]
+    falls = any(more < less for pair in pairwise(parts) for less, more in zip(*pair, strict=True))
+    if len(steps) != len(THRESHOLDS) or falls:
+        raise ValueError("counts do not fit the thresholds")
+    return steps
+
+
+Steps = Annotated[tuple[Taken, ...], AfterValidator(_check_steps)]
+"""For each of `THRESHOLDS`, the labelled values of at least that confidence."""
+
+
 class LabelledAttribute(Kept):
     """Label counts of one attribute.
 
     Attributes:
         definition: hash of the attribute that was labelled (`Attribute.definition`).
-        taken: for each of `THRESHOLDS`, its labelled values of at least that confidence.
+        taken: counts of its labelled values.
     """
 
     definition: str
-    taken: tuple[Taken, ...]
-
-    @model_validator(mode="after")
-    def _check_counts(self) -> Self:
-        # From step to step, right ones and wrong ones are added.
-        parts = [(each.right, each.num - each.right) for each in (Taken(0, 0), *self.taken)]
-        falls = any(more < less for pair in pairwise(parts) for less, more in zip(*pair, strict=True))
-        if len(self.taken) != len(THRESHOLDS) or falls:
-            raise ValueError("an attribute's counts do not fit the thresholds")
-        return self
+    taken: Steps
 
     @property
     def labels(self) -> Taken:
@@ -194,6 +198,8 @@ class Calibration(Kept):
 
     Attributes:
         attributes: label counts by category and name, made by cross-fitted confidences.
+        catalogs: the same counts by catalog, of confidences learned from the other catalogs, if it is for catalogs
+            without labels; `attributes` is empty then.
         about: sample sizes, dates, log losses and calibration errors, for people.
     """
 
@@ -202,6 +208,7 @@ class Calibration(Kept):
     about: dict[str, Any] = Field(default_factory=dict)
     thresholds: tuple[float, ...] = THRESHOLDS
     attributes: dict[str, dict[str, LabelledAttribute]]
+    catalogs: dict[str, Steps] = Field(default_factory=dict)
     score: Score
     curve: Curve = Field(discriminator="kind")
 

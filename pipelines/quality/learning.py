@@ -7,6 +7,7 @@
     counts   by confidences of answers that neither score nor curve was fitted on
 
 Products are assigned to folds by a hash of their names, so that the order of labels does not change the calibration.
+If the labels are of several catalogs, and what is learned is for others, each catalog is a fold.
 """
 
 from __future__ import annotations
@@ -78,12 +79,12 @@ def learn(
     notes = {
         "created_at": now or datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "labels": _describe_labels(answers),
-        "folds": NUM_FOLDS,
+        "folds": len(set(deal(answers))),
         **_describe_fit(answers, crossed, curve),
         **(about or {}),
     }
     counts = _count(answers, crossed)
-    return Calibration(model=model, score=score, curve=curve, attributes=counts, about=notes)
+    return Calibration(model=model, score=score, curve=curve, about=notes, **counts)
 
 
 def one_of_each(answers: Answers) -> Answers:
@@ -109,7 +110,10 @@ def _check(answers: Answers) -> None:
 
 
 def deal(answers: Answers, salt: str = "") -> npt.NDArray[np.int64]:
-    """Return the fold of each answer. Folds have equally many products."""
+    """Return the fold of each answer: its catalog, or else one of five with equally many products."""
+    catalogs = sorted({each.catalog for each in answers if each.catalog is not None})
+    if catalogs:
+        return np.array([catalogs.index(each.catalog or "") for each in answers])
     products = {each.product for each in answers}
     shuffled = sorted(products, key=lambda name: hashlib.sha256(f"{salt}:{name}".encode()).digest())
     folds = {product: place % NUM_FOLDS for place, product in enumerate(shuffled)}
@@ -120,7 +124,7 @@ def cross_fitted(answers: Answers, apply: Callable[[Answers, Answers], list[floa
     """Return for every answer the result of `apply(other folds, its fold)`."""
     folds = deal(answers, salt)
     found = [math.nan] * len(answers)
-    for fold in range(NUM_FOLDS):
+    for fold in set(folds):
         held = [place for place, own in enumerate(folds) if own == fold]
         known = [each for each, own in zip(answers, folds, strict=True) if own != fold]
         for place, value in zip(held, apply(known, [answers[place] for place in held]), strict=True):
@@ -156,7 +160,7 @@ def _curve_losses(answers: Answers, scores: _Floats, labels: _Floats) -> dict[st
     losses = {}
     for kind, fit in _CURVES.items():
         found = np.zeros(len(answers))
-        for fold in range(NUM_FOLDS):
+        for fold in set(folds):
             curve = fit(scores[folds != fold], labels[folds != fold])
             found[folds == fold] = [curve.of(score) for score in scores[folds == fold]]
         losses[kind] = log_loss(found, labels)
@@ -200,7 +204,8 @@ def fit_score(answers: Answers) -> Score:
 
 
 def _kind_keys(each: LabelledAnswer) -> list[tuple[str, ...]]:
-    return [*zip(KINDS, each.answer.kinds, strict=True), ("pair", *each.pair)]
+    of_pair = [("pair", *each.pair)] if each.catalog is None else []
+    return [*zip(KINDS, each.answer.kinds, strict=True), *of_pair]
 
 
 def _by_category(entries: Mapping[tuple[str, ...], Any]) -> dict[str, dict[str, Any]]:
@@ -238,25 +243,25 @@ def fit_isotonic(scores: _Floats, labels: _Floats) -> Isotonic:
 _CURVES: Mapping[str, Callable[[_Floats, _Floats], Curve]] = {"platt": fit_platt, "isotonic": fit_isotonic}
 
 
-def _count(answers: Answers, confidences: Sequence[float]) -> dict[str, dict[str, LabelledAttribute]]:
-    """Count by attribute the values at or above each threshold, and the right ones of them."""
-    found: dict[tuple[str, ...], list[tuple[float, bool]]] = defaultdict(list)
+def _count(answers: Answers, confidences: Sequence[float]) -> dict[str, Any]:
+    """Count by attribute, or by catalog, the values at or above each threshold, and the right ones of them."""
+    found: dict[Any, list[tuple[float, bool]]] = defaultdict(list)
     definitions = {each.pair: each.definition for each in answers}
     for each, confidence in zip(answers, confidences, strict=True):
-        found[each.pair].append((confidence, each.is_right))
-    return _by_category(
-        {
-            pair: LabelledAttribute(
-                definition=definitions[pair[0], pair[1]], taken=tuple(_taken(found[pair], low) for low in THRESHOLDS)
-            )
-            for pair in sorted(found)
-        }
-    )
+        found[each.catalog or each.pair].append((confidence, each.is_right))
+    steps = {key: _steps(found[key]) for key in sorted(found)}
+    if answers[0].catalog is not None:
+        return {"attributes": {}, "catalogs": steps}
+    return {
+        "attributes": _by_category(
+            {pair: LabelledAttribute(definition=definitions[pair], taken=taken) for pair, taken in steps.items()}
+        )
+    }
 
 
-def _taken(known: Sequence[tuple[float, bool]], low: float) -> Taken:
-    taken = [is_right for confidence, is_right in known if confidence >= low]
-    return Taken(len(taken), sum(taken))
+def _steps(known: Sequence[tuple[float, bool]]) -> tuple[Taken, ...]:
+    taken = [[is_right for confidence, is_right in known if confidence >= low] for low in THRESHOLDS]
+    return tuple(Taken(len(each), sum(each)) for each in taken)
 
 
 def _describe_labels(answers: Answers) -> dict[str, int]:
@@ -278,7 +283,8 @@ def _describe_fit(answers: Answers, crossed: Sequence[float], curve: Curve) -> d
             "before": log_loss(before, labels),
             "after": log_loss(crossed, labels),
             "by_fold": [
-                log_loss(np.array(crossed)[folds == fold], np.array(labels)[folds == fold]) for fold in range(NUM_FOLDS)
+                log_loss(np.array(crossed)[folds == fold], np.array(labels)[folds == fold])
+                for fold in sorted(set(folds))
             ],
         },
         "ece": {"before": _curve_of(before, labels).ece, "after": after.ece},

@@ -23,7 +23,7 @@ from pipelines.store.verdicts import AnswerKey
 
 _KEY_COLUMNS = ("source_file", "source_row")
 _ANSWER_COLUMNS = (
-    *(*_KEY_COLUMNS, "category", "attribute", "value_index", "value_raw", "status"),
+    *(*_KEY_COLUMNS, "category", "attribute", "value_index", "value_raw", "value_norm", "status"),
     *("num_tokens", "logprob_mean", "probability", "confidence", "source"),
 )
 
@@ -80,12 +80,18 @@ def read_run(
 def _answer(rows: Sequence[Mapping[str, Any]], uri: str) -> Answer:
     """Merge an answer's rows. Every item's row has the tokens and log-probability of the whole answer."""
     first = rows[0]
-    texts = tuple(row["value_raw"] for row in rows if row["status"] == "value" and row["value_raw"] is not None)
+    texts, norms = answer_items(rows)
     probability = first["probability"]
     if probability is None:
         probability = answer_probability(first["num_tokens"], first["logprob_mean"])
     status = _status(first["status"], uri)
-    return Answer(status, texts, probability, first["confidence"], first["source"] == "review")
+    return Answer(status, texts, probability, first["confidence"], first["source"] == "review", norms)
+
+
+def answer_items(rows: Iterable[Mapping[str, Any]]) -> tuple[tuple[str, ...], tuple[str | None, ...]]:
+    """Return the items of an answer, as the model wrote them and in the attribute's own form."""
+    items = [row for row in rows if row["status"] == "value" and row["value_raw"] is not None]
+    return tuple(row["value_raw"] for row in items), tuple(row["value_norm"] for row in items)
 
 
 def _status(text: str, uri: str) -> AnswerStatus:
@@ -161,7 +167,8 @@ def _nothing_matched(gold_path: str, uri: str, source_files: Iterable[str], by_r
 Row = Mapping[str, Any]
 
 _COLUMNS = (
-    *("source_file", "source_row", "category", "attribute", "value_index", "value_raw", "norm_status", "status"),
+    *("source_file", "source_row", "category", "attribute", "value_index", "value_raw", "value_norm", "norm_status"),
+    "status",
     *("evidence", "num_tokens", "logprob_mean", "logprob_min"),
     *("model_id", "model_revision", "adapter_revision", "prompt_hash", "input_hash"),
     *("choice", "probability", "margin", "source"),
@@ -227,8 +234,8 @@ def judged_answers(
         rows, attribute = answers.get(name), attributes.get(name)
         if not rows or attribute is None or name not in known or rows[0]["status"] != "value":
             continue
-        items = tuple(row["value_raw"] for row in rows if row["value_raw"] is not None)
-        outcome = judge(label, Answer("value", items), attribute=attribute, fields=gold.fields)
+        items, norms = answer_items(rows)
+        outcome = judge(label, Answer("value", items, norms=norms), attribute=attribute, fields=gold.fields)
         yield _labelled(product, rows, known[name], is_right=outcome is AnswerOutcome.VC)
 
 

@@ -6,7 +6,8 @@ A resumed run uses these, even if files and settings have changed, so that one c
 Decision which answers to accept at a precision, and which to review.
 
 An attribute with enough labelled values has a threshold of its own, or none. The others share one. Its promise covers
-all their accepted values together, in the mix that was labelled. An attribute without any label gets no promise.
+all their accepted values together, in the mix that was labelled. An attribute without any label gets no promise, but
+of a calibration that was learned from many catalogs for others: what held in the worst of them.
 """
 
 from __future__ import annotations
@@ -149,8 +150,9 @@ class RunConfidence:
 
     def notes(self, model: CalibratedModel) -> list[str]:
         """Return notes on answers of `model`: why they have no confidence, or are all for review."""
-        if self.knows(model):
-            return []
+        if (known := self._of(model)) is not None:
+            calibration, decider = known
+            return [] if decider is None or not calibration.catalogs else [decider.note_on_unseen()]
         found = [
             f"{each.uri} is not used, it was learned from other answers: "
             f"{'; '.join(each.calibration.model.differences(model))}"
@@ -213,6 +215,7 @@ Decision = Literal["accept", "review"]
 Pair = tuple[str, str]
 
 _TIMES_ENOUGH = 2
+_MIN_OF_CATALOG = 10  # fewer accepted values of a catalog show nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,14 +245,17 @@ class Decider:
     Attributes:
         precision: in (0, 1).
         promises: promises by category and attribute; all others are for review.
+        unseen: the promise of all attributes, if the calibration is for catalogs without labels.
     """
 
     calibration: Calibration
     precision: float
     promises: Mapping[Pair, Promise] = field(init=False)
+    unseen: Promise | None = field(init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "promises", dict(self._promises()))
+        object.__setattr__(self, "unseen", self._unseen())
 
     def decide(
         self, category: str, attribute: str, status: str, confidence: float | None, definition: str | None = None
@@ -262,12 +268,29 @@ class Decider:
         """
         if status == "absent":
             return None
-        promise = self.promises.get((category, attribute))
+        promise = self.promises.get((category, attribute), self.unseen)
         if status != "value" or confidence is None or promise is None:
             return "review"
-        if definition not in (None, self.calibration.attributes[category][attribute].definition):
+        if self.unseen is None and definition not in (
+            None,
+            self.calibration.attributes[category][attribute].definition,
+        ):
             return "review"
         return "accept" if confidence >= promise.confidence else "review"
+
+    def note_on_unseen(self) -> str:
+        """Return a note on what is accepted of a catalog without labels."""
+        promised = "nothing can be promised: all values are for review"
+        if self.unseen is not None:
+            num, right = self.unseen.taken
+            promised = (
+                f"accepted is from confidence {self.unseen.confidence:g} on, where {right:,} of {num:,} values of "
+                "other catalogs are right"
+            )
+        return (
+            f"accept.precision is {self.precision:g}, and the calibration knows no label of this catalog: {promised}. "
+            "For a promise of its own label 50 products: hpd review RUN --sample 50; hpd evaluate RUN --reviews --out F"
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Return a summary as plain data for JSON."""
@@ -279,6 +302,7 @@ class Decider:
             "attributes_promised_together": len(pooled),
             "attributes_labelled": sum(map(len, self.calibration.attributes.values())),
             "together": pooled[0].to_dict() if pooled else None,
+            "unlabelled": self.unseen.to_dict() if self.unseen else None,
             "own": [
                 {"category": category, "attribute": attribute, **each.to_dict()}
                 for (category, attribute), each in own.items()
@@ -294,14 +318,27 @@ class Decider:
                     rare[category, name] = attribute
                 elif (promise := self._promise(attribute.taken)) is not None:
                     yield (category, name), promise
-        if (promise := self._promise(_together(rare.values()), is_pooled=True)) is not None:
+        if (promise := self._promise(_together(each.taken for each in rare.values()), is_pooled=True)) is not None:
             yield from ((pair, promise) for pair in rare)
+
+    def _unseen(self) -> Promise | None:
+        """Promise what can be promised of all catalogs together, from where it held in each of them on."""
+        catalogs = self.calibration.catalogs.values()
+        steps = _together(catalogs)
+        lowest = lowest_passing(steps, self.precision)
+        for place in range(-1 if lowest is None else lowest, -1, -1):
+            known = [each[place] for each in catalogs if each[place].num >= _MIN_OF_CATALOG]
+            if lower_bound(*steps[place]) >= self.precision and all(
+                each.right >= self.precision * each.num for each in known
+            ):
+                return Promise(THRESHOLDS[place], steps[place], is_pooled=True)
+        return None
 
     def _promise(self, steps: tuple[Taken, ...], *, is_pooled: bool = False) -> Promise | None:
         place = lowest_passing(steps, self.precision)
         return None if place is None else Promise(THRESHOLDS[place], steps[place], is_pooled)
 
 
-def _together(attributes: Iterable[LabelledAttribute]) -> tuple[Taken, ...]:
-    columns = zip(*(each.taken for each in attributes), strict=True)
+def _together(counts: Iterable[tuple[Taken, ...]]) -> tuple[Taken, ...]:
+    columns = zip(*counts, strict=True)
     return tuple(Taken(sum(each.num for each in steps), sum(each.right for each in steps)) for steps in columns)

@@ -22,7 +22,9 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal
 from enum import IntEnum, StrEnum
+from itertools import chain
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -77,7 +79,8 @@ class Answer:
 
     `status` is the run's, or "not_asked" if the run's schema lacks the attribute. `items` is empty unless it is
     "value". `probability` is the model's own, for the whole answer; `confidence` is the calibrated one. `is_reviewed`:
-    a person gave the answer. Equality ignores these three.
+    a person gave the answer. `norms`: the items in the attribute's own form, where the run has read them. Equality
+    ignores these four.
     """
 
     status: AnswerStatus
@@ -85,6 +88,7 @@ class Answer:
     probability: float | None = field(default=None, compare=False)
     confidence: float | None = field(default=None, compare=False)
     is_reviewed: bool = field(default=False, compare=False)
+    norms: tuple[str | None, ...] = field(default=(), compare=False)
 
     def __str__(self) -> str:
         return "; ".join(self.items) if self.items else f"({self.status.replace('_', ' ')})"
@@ -195,7 +199,7 @@ def judge(
     Args:
         attribute: attribute that the run asked for. Unless it is a string, accepted forms are parsed like answers:
             spellings of one number, the case of an enum's member, and "yes" for true are equal. A number in another
-            unit is right as it is written, and converted.
+            unit is right as it is written, and converted: the label's as well as the answer's, rounded as the label is.
         fields: the product's texts, which decide the value of "1,500"; without them either reading counts.
     """
     items = predicted_items(answer, comparison, attribute)
@@ -212,6 +216,8 @@ def judge(
     if attribute is not None and attribute.values:
         # Two synonyms of one member are one value, as in an answer.
         accepted = list(dict.fromkeys(accepted))
+    if attribute is not None and attribute.type == "number" and len(answer.norms) == len(items):
+        items = tuple(_as_labelled(item, norm, accepted) for item, norm in zip(items, answer.norms, strict=True))
     return AnswerOutcome.VC if _match_one_to_one(items, accepted) else AnswerOutcome.VW
 
 
@@ -324,6 +330,18 @@ def _readings(form: str, attribute: Attribute | None, fields: Mapping[str, str])
         return items
     # What the texts leave open stands in an answer as it is written, or as one of what it may be.
     return tuple(_plain(reading) for item in items for reading in (item, *(open_readings(item) or ())))
+
+
+def _as_labelled(item: str, norm: str | None, accepted: Sequence[frozenset[str]]) -> str:
+    """Return the accepted number that a converted one is when it is rounded; without one, `item` itself."""
+    if norm is None or _plain(norm) == item:
+        return item
+    worth = Decimal(norm)
+    for number in filter(_DECIMAL.fullmatch, chain.from_iterable(accepted)):
+        label = Decimal(number)
+        if abs(worth - label) <= min(abs(label) / 100, Decimal(1).scaleb(int(label.as_tuple().exponent)) / 2):
+            return number
+    return item
 
 
 def _plain(number: str) -> str:

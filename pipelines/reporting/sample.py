@@ -21,6 +21,7 @@ from pipelines.job.run_plan import Plan
 from pipelines.job.source_texts import Key, Mark, SourceText, Wanted, cut, read_texts
 from pipelines.quality.answer_features import answer_probability
 from pipelines.quality.gold import GoldProduct
+from pipelines.quality.run_answers import answer_items
 from pipelines.quality.scoring import Answer, judge
 from pipelines.reporting.formats import shortened
 from pipelines.reporting.sample_facts import (
@@ -67,10 +68,10 @@ class GoldIndex:
         label = found.values.get(name) if found is not None else None
         if found is None or label is None:
             return None, None
-        texts = tuple(item["value_raw"] for item in items if status == "value" and item["value_raw"] is not None)
+        texts, norms = answer_items(items)
         schema = self._schemas.get(product["category"])
         asked = next((each for each in schema.attributes if each.name == name), None) if schema else None
-        outcome = judge(label, Answer(status, texts), attribute=asked, fields=found.fields)
+        outcome = judge(label, Answer(status, texts, norms=norms), attribute=asked, fields=found.fields)
         return shortened(str(label), _MAX_TEXT), outcome.is_right
 
 

@@ -292,7 +292,9 @@ def _print_promises(console: Console, decider: Decider, learned: Learned) -> Non
         console.print(f"  {each['category']} > {each['attribute']}: {_threshold(each)}")
     if len(own) > _MAX_SHOWN:
         console.print(f"  and {len(own) - _MAX_SHOWN} more")
-    if not own and not found["together"]:
+    if unlabelled := found["unlabelled"]:
+        console.print(f"  catalogs without labels: {_threshold(unlabelled)}")
+    if not own and not found["together"] and not unlabelled:
         console.print("  Nothing can be promised: every value is for review. More labels, or a lower precision, help")
 
 

@@ -59,6 +59,20 @@ def test_another_attribute_of_its_name_is_promised_nothing() -> None:
     assert decider.decide("Shoes", "good", "value", 1.0, "other") == "review"
 
 
+def test_a_catalog_without_labels_is_promised_what_held_in_each_of_the_others() -> None:
+    good, fair, bad = (attribute(400, right).taken for right in (400, 300, 100))
+
+    def decider(*catalogs: tuple[Taken, ...]) -> Decider:
+        made = made_calibration(MODEL, SCORE)
+        return Decider(made.model_copy(update={"catalogs": dict(zip("abc", catalogs, strict=False))}), 0.9)
+
+    assert decider(good, good, good).decide("Unseen", "Brand", "value", 0.5, "d") == "accept"
+    assert decider(good, good, fair).decide("Unseen", "Brand", "value", 0.5, "d") == "review"
+    assert decider(good, good, fair).decide("Unseen", "Brand", "value", 0.9, "d") == "accept"
+    assert decider(good, good, bad).decide("Unseen", "Brand", "value", 1.0, "d") == "review"
+    assert "nothing can be promised" in decider(bad).note_on_unseen()
+
+
 @table(("status", "decision"), [("absent", None), ("truncated", "review"), ("invalid", "review"), ("error", "review")])
 def test_what_is_no_value_is_for_review_unless_the_text_does_not_state_it(status: str, decision: str | None) -> None:
     assert Decider(calibration(good=attribute(400, 400)), 0.9).decide("Shoes", "good", status, None) == decision

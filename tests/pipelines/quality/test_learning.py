@@ -65,6 +65,21 @@ def test_folds_share_no_product_and_all_are_used() -> None:
     assert set(mixed) == {0.0}
 
 
+def test_a_calibration_for_unseen_catalogs_is_judged_by_catalogs_that_it_does_not_know() -> None:
+    answers = [
+        replace(each, product=f"{seed} {each.product}", catalog=f"c{seed}")
+        for seed in range(6)
+        for each in made_answers(seed, 60)[0]
+    ]
+    assert [set(deal(answers)[seed * 240 : seed * 240 + 240]) for seed in range(6)] == [{seed} for seed in range(6)]
+    learned = learn(answers, MODEL)
+    assert not learned.attributes
+    assert not learned.score.attributes
+    assert {name: steps[-1].num for name, steps in learned.catalogs.items()} == {f"c{seed}": 240 for seed in range(6)}
+    assert learned.about["folds"] == 6
+    assert Calibration.from_dict(json.loads(learned.to_json()), "here") == learned
+
+
 @pytest.mark.full
 def test_a_promise_is_kept_in_95_of_100_draws() -> None:
     """Learned and decided anew 60 times; what is accepted of 2,000 products nobody saw has the promised precision.

@@ -48,6 +48,26 @@ def test_folded_comparison(accepted: str, predicted: str) -> None:
 
 
 @table(
+    ("label", "written", "norm", "is_right"),
+    [
+        ("708.74", "25", "708.738", True),  # 25 oz, and grams are asked for
+        ("709", "25", "708.738", True),
+        ("708.7", "25", "708.738", True),
+        ("708", "25", "708.738", False),  # it would be rounded to 709
+        ("25", "25", "708.738", True),  # a label as the text has it
+        ("5", "4600", "4.6", False),  # rounded to it, and another amount
+        ("708.74", "25", None, False),
+        ("12", "11.9", "11.9", False),  # not converted: exact, as ever
+    ],
+)
+def test_a_converted_number_is_right_if_it_is_the_label_rounded(
+    label: str, written: str, norm: str | None, is_right: bool
+) -> None:
+    answer = Answer("value", (written,), norms=(norm,))
+    assert judge(GoldValue(((label,),)), answer, attribute=NUMBER).is_right == is_right
+
+
+@table(
     ("gold", "answer", "outcome"),
     [
         ([["noir"]], ["Black"], AnswerOutcome.VC),
