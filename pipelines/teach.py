@@ -4,24 +4,29 @@
 
 A round has 15 more products, drawn at random, that people review on a page; Ctrl-C ends the page, not the command. A
 third of them is never trained on: it says what the model has gained, and its confidence is learned from it. Every step
-is a command of its own, which is printed; the same command goes on after a stop. Exit codes: 0 taught; 1 stopped, run
-it again to continue; otherwise that of the step that failed.
+is a command of its own, which is printed; the same command goes on after a stop, with the job and schemas that it began
+with. Exit codes: 0 taught; 1 stopped, run it again to continue; otherwise that of the step that failed.
 """
 
 from __future__ import annotations
 
 import json
+import shlex
+import shutil
 import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 import yaml
 
-from pipelines.console.exit_codes import EXIT_CLEAN, EXIT_STOPPED, run_command
+from pipelines.console.exit_codes import EXIT_CLEAN, EXIT_INCOMPLETE, EXIT_STOPPED, EXIT_USAGE, run_command
 from pipelines.errors import UsageError
+
+if TYPE_CHECKING:
+    from pipelines.config.extraction import JobConfig
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 
@@ -40,15 +45,17 @@ def main(
         from pipelines.config.extraction import JobConfig
         from pipelines.config.loading import load_config
 
-        job = load_config(JobConfig, config, [])
-        if job.cascade is not None:
-            raise UsageError("hpd teach is for one model: leave out `cascade`")
-        before = str(out / "before")
-        _extract(config, rows, before)
+        if "://" in str(out):
+            raise UsageError(f"--out {out}: a local folder is needed")
+        job = out / "job.yaml"
+        if not job.exists():
+            _keep(load_config(JobConfig, config, []), job)
+        _extract(job, rows, out / "before")
         number = 1
         while True:
-            adapter = _round(out / f"round-{number}", job, config, rows, before, batch * number, port)
-            print(f"The whole catalog with what it knows now: hpd extract --config {config} --set adapter={adapter}")
+            round_ = _Round(out / f"round-{number}", job, rows, load_config(JobConfig, str(job), []))
+            if round_.label(out / f"round-{number - 1}", batch, port):
+                round_.train_and_judge()
             number += 1
             if not (out / f"round-{number}").exists() and not typer.confirm(f"Label {batch} more products?"):
                 return EXIT_CLEAN
@@ -56,70 +63,108 @@ def main(
     run_command(work)
 
 
-def _round(folder: Path, job: Any, config: str, rows: int, before: str, num_products: int, port: int) -> Path:
-    """Label, train, judge. Return the trained adapter's folder."""
-    gold, train, test = (str(folder / name) for name in ("gold.jsonl", "gold.train.jsonl", "gold.test.jsonl"))
-    if not Path(test).exists():
-        drawn = ("--sample", str(num_products))
-        _do("review", before, *drawn, "--port", str(port))
-        labelled = _ask("review", before, *drawn, "--gold", gold)
-        print(f"{labelled['products']} of {num_products} products are labelled, {labelled['answers']} answers.")
-        if not typer.confirm("Train with them now?", default=True):
-            raise typer.Exit(EXIT_STOPPED)
-        _do("label", "--split", gold, "--split-share", "0.33")
-    training = {
-        "model": job.model,
-        "datasets": [{"gold": train, "schemas": job.schemas}],
+def _keep(config: JobConfig, job: Path) -> None:
+    """Write the job beside what it makes, with its schemas. Raise `UsageError` if no model can be trained for it."""
+    if config.cascade is not None:
+        raise UsageError("hpd teach is for one model: leave out `cascade`")
+    _training(config, job.parent)
+    job.parent.mkdir(parents=True, exist_ok=True)
+    schemas = job.with_name("schemas.yaml")
+    shutil.copyfile(config.schemas, schemas)
+    kept = config.model_dump(mode="json", exclude_unset=True, exclude={"base", "retry_failed", "calibration"})
+    job.write_text(yaml.safe_dump({**kept, "schemas": str(schemas), "calibration": None}), encoding="utf-8")
+
+
+def _training(config: JobConfig, folder: Path) -> dict[str, Any]:
+    """Return the configuration of a fine-tuning for the job. Raise `UsageError` if there can be none."""
+    from pipelines.config.finetuning import FinetuneConfig
+    from pipelines.config.loading import parse_config
+
+    document = {
+        "model": config.model,
+        "layout": "ar" if config.decoding == "ar" else config.engine.layout,
+        "datasets": [{"gold": str(folder / "gold.train.jsonl"), "schemas": config.schemas}],
         "labels": {"unlabelled": "untaught"},
-        "engine": job.engine.model_dump(mode="json", exclude_unset=True),
+        "engine": config.engine.model_dump(mode="json", exclude_unset=True, exclude={"layout"}),
         "output": str(folder / "trained"),
-        **({"adapter": job.adapter} if job.adapter else {}),
+        **({"adapter": config.adapter} if config.adapter else {}),
     }
-    file = folder / "finetune.yaml"
-    file.write_text(yaml.safe_dump(training), encoding="utf-8")
-    _do("finetune", "--config", str(file), "--few")
-    adapter, after = folder / "trained" / "model", str(folder / "after")
-    _extract(config, rows, after, f"adapter={adapter}", "calibration=null")
-    scored = [_ask("evaluate", run, "--gold", test) for run in (before, after)]
-    shown = " -> ".join(
-        "{value:.3f} [{low:.3f}, {high:.3f}]".format(**each["scores"][0]["micro"]["f1"]) for each in scored
-    )
-    print(f"F1 on {scored[0]['num_products']} products that it was not taught: {shown}")
-    learned = _run("evaluate", after, "--gold", test, "--calibrate", "--precision", "0.9", "--force")
-    if learned.returncode:
-        print("So it has no confidence of its own yet.")
-    return adapter
+    parse_config(FinetuneConfig, document, "the fine-tuning for this job")
+    return document
 
 
-def _extract(config: str, rows: int, run: str, *changes: str) -> None:
-    settings = [part for each in (f"output={run}", *changes) for part in ("--set", each)]
-    _do("extract", "--config", config, *settings, "--limit", str(rows), "--run-id", Path(run).name)
+class _Round:
+    """One round, in a folder of its own."""
 
+    def __init__(self, folder: Path, job: Path, rows: int, config: JobConfig) -> None:
+        self._folder, self._job, self._rows, self._config = folder, job, rows, config
+        self._before = str(job.with_name("before"))
+        self._gold = folder / "gold.jsonl"
 
-def _do(*arguments: str, **streams: Any) -> str:
-    """Run a command of ours, and return what it wrote to a pipe. Exit as it does if it fails."""
-    done = _run(*arguments, **streams)
-    if done.returncode:
-        raise typer.Exit(done.returncode)
-    return done.stdout or ""
+    def label(self, previous: Path, batch: int, port: int) -> bool:
+        """Have people label; return whether there is enough to train and to judge with."""
+        if (self._folder / "gold.train.jsonl").exists():
+            return True
+        known = previous / self._gold.name
+        num_known = known.read_bytes().count(b"\n") if known.exists() else 0
+        drawn = ("--sample", str(num_known + batch))
+        _do("review", self._before, *drawn, "--port", str(port))
+        _do("review", self._before, *drawn, "--gold", str(self._gold))
+        labelled = self._gold.read_bytes().count(b"\n")
+        if labelled <= num_known:
+            raise UsageError(f"no more products are labelled than the {num_known} of before")
+        if not typer.confirm(f"{labelled} products are labelled. Train with them now?", default=True):
+            raise typer.Exit(EXIT_STOPPED)
+        return _run("label", "--split", str(self._gold), "--split-share", "0.33") != EXIT_USAGE
 
-
-def _ask(*arguments: str) -> Any:
-    """Run a command of ours with --json, and return what it says."""
-    return json.loads(_do(*arguments, "--json", stdout=subprocess.PIPE).splitlines()[-1])
-
-
-def _run(*arguments: str, **streams: Any) -> subprocess.CompletedProcess[str]:
-    """Run a command of ours to its end: of Ctrl-C it hears from the terminal, of SIGTERM from us."""
-    print("$ hpd", *arguments, flush=True)
-    with subprocess.Popen([sys.executable, "-m", "pipelines.cli", *arguments], text=True, **streams) as process:
-        ours = {
-            signal.SIGINT: signal.signal(signal.SIGINT, lambda *_: None),
-            signal.SIGTERM: signal.signal(signal.SIGTERM, lambda *_: process.terminate()),
+    def train_and_judge(self) -> None:
+        """Fine-tune, extract the same rows anew, compare on what was not trained on, and learn a confidence."""
+        test, after = str(self._folder / "gold.test.jsonl"), self._folder / "after"
+        file, adapter = self._folder / "finetune.yaml", self._folder / "trained" / "model"
+        file.write_text(yaml.safe_dump(_training(self._config, self._folder)), encoding="utf-8")
+        _do("finetune", "--config", str(file), "--few")
+        _extract(self._job, self._rows, after, f"adapter={json.dumps(str(adapter))}")
+        _do("evaluate", self._before, str(after), "--gold", test)
+        _run("evaluate", str(after), "--gold", test, "--calibrate", "--precision", "0.9", "--force")
+        settings = {
+            "adapter": adapter,
+            "output": self._folder / "catalog",
+            "calibration": "auto",
+            "accept.precision": 0.9,
         }
-        try:
-            written, _ = process.communicate()
-        finally:
-            for number, handler in ours.items():
-                signal.signal(number, handler)
-    return subprocess.CompletedProcess(arguments, process.returncode, written)
+        changes = [part for key, value in settings.items() for part in ("--set", f"{key}={value}")]
+        print("The whole catalog with what it knows now:")
+        print(" ", shlex.join(["hpd", "extract", "--config", str(self._job), *changes]))
+
+
+def _extract(job: Path, rows: int, run: Path, *changes: str) -> None:
+    """Extract some rows, unless it is done: a catalog may have changed since."""
+    if (run / "manifest.json").exists():
+        return
+    settings = [part for each in (f"output={json.dumps(str(run))}", *changes) for part in ("--set", each)]
+    _do("extract", "--config", str(job), *settings, "--limit", str(rows), "--run-id", run.name, may=EXIT_INCOMPLETE)
+
+
+def _do(*arguments: str, may: int = EXIT_CLEAN) -> None:
+    """Run a command of ours. Exit as it does if it fails; `may`: another code than 0 that is none."""
+    if (code := _run(*arguments)) not in (EXIT_CLEAN, may):
+        raise typer.Exit(code)
+
+
+def _run(*arguments: str) -> int:
+    """Run a command of ours to its end, and return its exit code: of Ctrl-C it hears from the terminal."""
+    print("$", shlex.join(["hpd", *arguments]), flush=True)
+    told: list[int] = []
+    with subprocess.Popen([sys.executable, "-m", "pipelines.cli", *arguments]) as process:
+
+        def end(number: int, _: Any) -> None:
+            told.append(number)
+            process.terminate()
+
+        before = signal.signal(signal.SIGTERM, end), signal.signal(signal.SIGINT, lambda *_: None)
+        code = process.wait()
+        for number, handler in zip((signal.SIGTERM, signal.SIGINT), before, strict=True):
+            signal.signal(number, handler)
+    if told:
+        raise KeyboardInterrupt
+    return code

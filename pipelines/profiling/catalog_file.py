@@ -62,7 +62,7 @@ def catalog_yaml(look: Look, guesses: Guesses, places: ColumnPlaces, copied: Map
         "check everything, start nothing",
         "",
         "model: smollm2                 # a hub id, a local folder with safetensors, or an embedded model",
-        "# Trained for this task on other catalogs: a start. `hpd label` and `hpd finetune` make one for yours.",
+        "# Trained for this task on other catalogs: a start. `hpd teach` makes one for yours.",
         f"adapter: {dump_flow(places.adapter)}",
         "",
         "input:",

@@ -227,7 +227,10 @@ class Calibration(Kept):
     @cached_property
     def hash(self) -> str:
         """Short hash of the whole content."""
-        return content_hash(self.model_dump(mode="json"))
+        return content_hash(self._plain())
+
+    def _plain(self) -> dict[str, Any]:
+        return self.model_dump(mode="json", exclude=None if self.catalogs else {"catalogs"})
 
     @classmethod
     def from_dict(cls, data: Any, place: str) -> Calibration:
@@ -260,7 +263,7 @@ class Calibration(Kept):
 
     def to_json(self) -> bytes:
         """Encode the file, a line for each part; equal calibrations give equal content."""
-        parts = self.model_dump(mode="json").items()
+        parts = self._plain().items()
         lines = (f"{json.dumps(key)}: {json.dumps(part, ensure_ascii=False)}" for key, part in parts)
         return ("{\n" + ",\n".join(lines) + "\n}\n").encode()
 

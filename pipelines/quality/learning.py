@@ -99,6 +99,9 @@ def one_of_each(answers: Answers) -> Answers:
 
 
 def _check(answers: Answers) -> None:
+    catalogs = {each.catalog for each in answers}
+    if catalogs != {None} and (None in catalogs or len(catalogs) < NUM_FOLDS):
+        raise UsageError(f"labels of {len(catalogs)} catalogs: it takes {NUM_FOLDS} to learn what holds in others")
     right, products = sum(each.is_right for each in answers), len({each.product for each in answers})
     wrong = len(answers) - right
     if len(answers) < MIN_VALUES or products < MIN_PRODUCTS or min(right, wrong) < MIN_OF_EACH:

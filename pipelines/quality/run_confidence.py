@@ -215,7 +215,7 @@ Decision = Literal["accept", "review"]
 Pair = tuple[str, str]
 
 _TIMES_ENOUGH = 2
-_MIN_OF_CATALOG = 10  # fewer accepted values of a catalog show nothing
+_MIN_CATALOGS, _MIN_OF_CATALOG = 5, 10  # fewer catalogs, or accepted values of one, show nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -302,7 +302,7 @@ class Decider:
             "attributes_promised_together": len(pooled),
             "attributes_labelled": sum(map(len, self.calibration.attributes.values())),
             "together": pooled[0].to_dict() if pooled else None,
-            "unlabelled": self.unseen.to_dict() if self.unseen else None,
+            "unlabelled": self.unseen and {"confidence": self.unseen.confidence, **self.unseen.taken._asdict()},
             "own": [
                 {"category": category, "attribute": attribute, **each.to_dict()}
                 for (category, attribute), each in own.items()
@@ -328,8 +328,10 @@ class Decider:
         lowest = lowest_passing(steps, self.precision)
         for place in range(-1 if lowest is None else lowest, -1, -1):
             known = [each[place] for each in catalogs if each[place].num >= _MIN_OF_CATALOG]
-            if lower_bound(*steps[place]) >= self.precision and all(
-                each.right >= self.precision * each.num for each in known
+            if (
+                len(known) >= _MIN_CATALOGS
+                and lower_bound(*steps[place]) >= self.precision
+                and all(each.right >= self.precision * each.num for each in known)
             ):
                 return Promise(THRESHOLDS[place], steps[place], is_pooled=True)
         return None

@@ -333,8 +333,9 @@ def _readings(form: str, attribute: Attribute | None, fields: Mapping[str, str])
 
 
 def _as_labelled(item: str, norm: str | None, accepted: Sequence[frozenset[str]]) -> str:
-    """Return the accepted number that a converted one is when it is rounded; without one, `item` itself."""
-    if norm is None or _plain(norm) == item:
+    """Return the accepted number that a converted one is when it is rounded, by 1% at most; else `item` itself."""
+    is_known = any(item in forms for forms in accepted)
+    if is_known or norm is None or not _DECIMAL.fullmatch(norm) or _plain(norm) == item:
         return item
     worth = Decimal(norm)
     for number in filter(_DECIMAL.fullmatch, chain.from_iterable(accepted)):

@@ -64,13 +64,14 @@ def test_a_catalog_without_labels_is_promised_what_held_in_each_of_the_others() 
 
     def decider(*catalogs: tuple[Taken, ...]) -> Decider:
         made = made_calibration(MODEL, SCORE)
-        return Decider(made.model_copy(update={"catalogs": dict(zip("abc", catalogs, strict=False))}), 0.9)
+        known = {str(number): steps for number, steps in enumerate([good, good, *catalogs])}
+        return Decider(made.model_copy(update={"catalogs": known}), 0.9)
 
     assert decider(good, good, good).decide("Unseen", "Brand", "value", 0.5, "d") == "accept"
     assert decider(good, good, fair).decide("Unseen", "Brand", "value", 0.5, "d") == "review"
     assert decider(good, good, fair).decide("Unseen", "Brand", "value", 0.9, "d") == "accept"
     assert decider(good, good, bad).decide("Unseen", "Brand", "value", 1.0, "d") == "review"
-    assert "nothing can be promised" in decider(bad).note_on_unseen()
+    assert "nothing can be promised" in decider(good, good).note_on_unseen(), "four catalogs are too few"
 
 
 @table(("status", "decision"), [("absent", None), ("truncated", "review"), ("invalid", "review"), ("error", "review")])

@@ -57,6 +57,7 @@ def test_folded_comparison(accepted: str, predicted: str) -> None:
         ("25", "25", "708.738", True),  # a label as the text has it
         ("5", "4600", "4.6", False),  # rounded to it, and another amount
         ("708.74", "25", None, False),
+        ("12", "10-12 kg", "10000 to 12000", False),
         ("12", "11.9", "11.9", False),  # not converted: exact, as ever
     ],
 )
