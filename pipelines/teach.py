@@ -16,6 +16,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -39,23 +40,24 @@ def main(
     batch: Annotated[int, typer.Option(min=1, help="products to label in a round")] = 15,
     port: Annotated[int, typer.Option(min=0, max=65535, help="port of the page; 0: a free one")] = 8710,
 ) -> None:
-    """Goes round after round, as long as somebody wants to label more."""
+    """Runs rounds until the user declines another."""
 
     def work() -> int:
         from pipelines.config.extraction import JobConfig
         from pipelines.config.loading import load_config
 
-        if "://" in str(out):
+        if ":/" in str(out):
             raise UsageError(f"--out {out}: a local folder is needed")
         job = out / "job.yaml"
         if not job.exists():
-            _keep(load_config(JobConfig, config, []), job)
+            _save_job(load_config(JobConfig, config, []), job)
+        kept = load_config(JobConfig, str(job), [])
         _extract(job, rows, out / "before")
         number = 1
         while True:
-            round_ = _Round(out / f"round-{number}", job, rows, load_config(JobConfig, str(job), []))
-            if round_.label(out / f"round-{number - 1}", batch, port):
-                round_.train_and_judge()
+            folder = out / f"round-{number}"
+            if _label(folder, out / f"round-{number - 1}", batch, port):
+                _train_and_judge(folder, job, rows, kept)
             number += 1
             if not (out / f"round-{number}").exists() and not typer.confirm(f"Label {batch} more products?"):
                 return EXIT_CLEAN
@@ -63,19 +65,19 @@ def main(
     run_command(work)
 
 
-def _keep(config: JobConfig, job: Path) -> None:
+def _save_job(config: JobConfig, job: Path) -> None:
     """Write the job beside what it makes, with its schemas. Raise `UsageError` if no model can be trained for it."""
     if config.cascade is not None:
         raise UsageError("hpd teach is for one model: leave out `cascade`")
-    _training(config, job.parent)
+    _finetune_document(config, job.parent)
     job.parent.mkdir(parents=True, exist_ok=True)
     schemas = job.with_name("schemas.yaml")
     shutil.copyfile(config.schemas, schemas)
-    kept = config.model_dump(mode="json", exclude_unset=True, exclude={"base", "retry_failed", "calibration"})
+    kept = config.model_dump(mode="json", exclude_unset=True, exclude={"base", "retry_failed"})
     job.write_text(yaml.safe_dump({**kept, "schemas": str(schemas), "calibration": None}), encoding="utf-8")
 
 
-def _training(config: JobConfig, folder: Path) -> dict[str, Any]:
+def _finetune_document(config: JobConfig, folder: Path) -> dict[str, Any]:
     """Return the configuration of a fine-tuning for the job. Raise `UsageError` if there can be none."""
     from pipelines.config.finetuning import FinetuneConfig
     from pipelines.config.loading import parse_config
@@ -93,78 +95,64 @@ def _training(config: JobConfig, folder: Path) -> dict[str, Any]:
     return document
 
 
-class _Round:
-    """One round, in a folder of its own."""
-
-    def __init__(self, folder: Path, job: Path, rows: int, config: JobConfig) -> None:
-        self._folder, self._job, self._rows, self._config = folder, job, rows, config
-        self._before = str(job.with_name("before"))
-        self._gold = folder / "gold.jsonl"
-
-    def label(self, previous: Path, batch: int, port: int) -> bool:
-        """Have people label; return whether there is enough to train and to judge with."""
-        if (self._folder / "gold.train.jsonl").exists():
-            return True
-        known = previous / self._gold.name
-        num_known = known.read_bytes().count(b"\n") if known.exists() else 0
-        drawn = ("--sample", str(num_known + batch))
-        _do("review", self._before, *drawn, "--port", str(port))
-        _do("review", self._before, *drawn, "--gold", str(self._gold))
-        labelled = self._gold.read_bytes().count(b"\n")
-        if labelled <= num_known:
-            raise UsageError(f"no more products are labelled than the {num_known} of before")
-        if not typer.confirm(f"{labelled} products are labelled. Train with them now?", default=True):
-            raise typer.Exit(EXIT_STOPPED)
-        return _run("label", "--split", str(self._gold), "--split-share", "0.33") != EXIT_USAGE
-
-    def train_and_judge(self) -> None:
-        """Fine-tune, extract the same rows anew, compare on what was not trained on, and learn a confidence."""
-        test, after = str(self._folder / "gold.test.jsonl"), self._folder / "after"
-        file, adapter = self._folder / "finetune.yaml", self._folder / "trained" / "model"
-        file.write_text(yaml.safe_dump(_training(self._config, self._folder)), encoding="utf-8")
-        _do("finetune", "--config", str(file), "--few")
-        _extract(self._job, self._rows, after, f"adapter={json.dumps(str(adapter))}")
-        _do("evaluate", self._before, str(after), "--gold", test)
-        _run("evaluate", str(after), "--gold", test, "--calibrate", "--precision", "0.9", "--force")
-        settings = {
-            "adapter": adapter,
-            "output": self._folder / "catalog",
-            "calibration": "auto",
-            "accept.precision": 0.9,
-        }
-        changes = [part for key, value in settings.items() for part in ("--set", f"{key}={value}")]
-        print("The whole catalog with what it knows now:")
-        print(" ", shlex.join(["hpd", "extract", "--config", str(self._job), *changes]))
+def _label(folder: Path, previous: Path, batch: int, port: int) -> bool:
+    """Have people label a round's products. Return whether they are enough to train and to judge with."""
+    if (folder / "gold.train.jsonl").exists():
+        return True
+    gold, known = folder / "gold.jsonl", previous / "gold.jsonl"
+    num_known = known.read_bytes().count(b"\n") if known.exists() else 0
+    review = ("review", str(folder.with_name("before")), "--sample", str(num_known + batch))
+    _do(*review, "--port", str(port))
+    _do(*review, "--gold", str(gold))
+    num_labelled = gold.read_bytes().count(b"\n")
+    if num_labelled <= num_known:
+        raise UsageError(f"no more products are labelled than the {num_known} of before")
+    if not typer.confirm(f"{num_labelled} products are labelled. Train with them now?", default=True):
+        raise typer.Exit(EXIT_STOPPED)
+    return _run("label", "--split", str(gold), "--split-share", "0.33") != EXIT_USAGE
 
 
-def _extract(job: Path, rows: int, run: Path, *changes: str) -> None:
-    """Extract some rows, unless it is done: a catalog may have changed since."""
-    if (run / "manifest.json").exists():
-        return
-    settings = [part for each in (f"output={json.dumps(str(run))}", *changes) for part in ("--set", each)]
-    _do("extract", "--config", str(job), *settings, "--limit", str(rows), "--run-id", run.name, may=EXIT_INCOMPLETE)
+def _train_and_judge(folder: Path, job: Path, rows: int, config: JobConfig) -> None:
+    """Fine-tune, extract the same rows anew, compare on what was not trained on, and learn a confidence."""
+    before, after, test = str(folder.with_name("before")), folder / "after", str(folder / "gold.test.jsonl")
+    file, adapter = folder / "finetune.yaml", folder / "trained" / "model"
+    file.write_text(yaml.safe_dump(_finetune_document(config, folder)), encoding="utf-8")
+    _do("finetune", "--config", str(file), "--few")
+    _extract(job, rows, after, {"adapter": str(adapter)})
+    _do("evaluate", before, str(after), "--gold", test)
+    _run("evaluate", str(after), "--gold", test, "--calibrate", "--precision", "0.9", "--force")
+    changes = {"adapter": str(adapter), "output": str(folder / "catalog"), "calibration": "auto"}
+    print("The whole catalog with what it knows now:")
+    print(" ", shlex.join(["hpd", "extract", "--config", str(job), *_set(changes | {"accept.precision": 0.9})]))
 
 
-def _do(*arguments: str, may: int = EXIT_CLEAN) -> None:
-    """Run a command of ours. Exit as it does if it fails; `may`: another code than 0 that is none."""
-    if (code := _run(*arguments)) not in (EXIT_CLEAN, may):
+def _extract(job: Path, rows: int, run: Path, changes: Mapping[str, Any] | None = None) -> None:
+    """Extract `rows` rows into `run`. Skip a finished run, because the catalog may have changed since."""
+    if not (run / "manifest.json").exists():
+        settings = _set({"output": str(run), **(changes or {})})
+        _do("extract", "--config", str(job), *settings, "--limit", str(rows), "--run-id", run.name)
+
+
+def _set(changes: Mapping[str, Any]) -> list[str]:
+    return [part for key, value in changes.items() for part in ("--set", f"{key}={json.dumps(value)}")]
+
+
+def _do(*arguments: str) -> None:
+    """Run one of our commands. Exit with its code if it failed; dead letters are no failure here."""
+    if (code := _run(*arguments)) not in (EXIT_CLEAN, EXIT_INCOMPLETE):
         raise typer.Exit(code)
 
 
 def _run(*arguments: str) -> int:
-    """Run a command of ours to its end, and return its exit code: of Ctrl-C it hears from the terminal."""
+    """Run one of our commands and return its exit code. The terminal sends Ctrl-C to it; SIGTERM is passed on."""
     print("$", shlex.join(["hpd", *arguments]), flush=True)
-    told: list[int] = []
-    with subprocess.Popen([sys.executable, "-m", "pipelines.cli", *arguments]) as process:
-
-        def end(number: int, _: Any) -> None:
-            told.append(number)
-            process.terminate()
-
-        before = signal.signal(signal.SIGTERM, end), signal.signal(signal.SIGINT, lambda *_: None)
-        code = process.wait()
-        for number, handler in zip((signal.SIGTERM, signal.SIGINT), before, strict=True):
-            signal.signal(number, handler)
-    if told:
-        raise KeyboardInterrupt
-    return code
+    handler = signal.signal(signal.SIGINT, lambda *_: None)  # SIG_IGN would be inherited
+    process = subprocess.Popen([sys.executable, "-m", "pipelines.cli", *arguments])
+    try:
+        return process.wait()
+    except KeyboardInterrupt:  # SIGTERM, by `run_command`
+        process.terminate()
+        process.wait()
+        raise
+    finally:
+        signal.signal(signal.SIGINT, handler)

@@ -21,7 +21,7 @@ import random
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from adapters.recipe.invented_texts import draw_asked, draw_language, stated_in, suitable
 from adapters.recipe.specifications import Specification, topic_words
@@ -197,8 +197,7 @@ def _described(question: VariantQuestion, values: Counter[str], generator: rando
     """Leave out its description at random, or add one, if it has none and still has its catalog name."""
     attribute = question.attribute
     if attribute.description and generator.random() < _UNDESCRIBED:
-        bare = attribute.model_copy(update={"description": None})
-        return VariantQuestion(bare, question.source, question.convert)
+        return replace(question, attribute=attribute.model_copy(update={"description": None}))
     if attribute.description or attribute.name != question.source or generator.random() >= _DESCRIBED:
         return question
     choices = list(DESCRIPTIONS.get(attribute.name.casefold(), ()))

@@ -106,7 +106,7 @@ def main(
                 values: dict[str, Any] = {
                     key: items and ([[item] for item in items] if key in lists else list(items))
                     for key, items in answers.items()
-                    # Numbers are chosen among the stated ones: one that is converted is no choice.
+                    # The engine chooses among stated numbers, so a converted label is not taught.
                     if not items or key not in stated or items[0] in stated[key]
                 }
                 line = {"product_id": f"{epoch}-{number}", "category": name, "values": values, "input": record.fields}

@@ -96,7 +96,8 @@ class LabelledAnswer:
     Attributes:
         product: identity of its product; answers of one product are never on both sides of a split.
         definition: hash of the attribute (`Attribute.definition`).
-        catalog: if what is learned is for catalogs without labels, the catalog that it is of: neither are its answers.
+        catalog: its catalog, if the calibration is for catalogs without labels; then answers of one catalog are never
+            on both sides of a split either.
     """
 
     product: str

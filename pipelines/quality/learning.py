@@ -7,7 +7,7 @@
     counts   by confidences of answers that neither score nor curve was fitted on
 
 Products are assigned to folds by a hash of their names, so that the order of labels does not change the calibration.
-If the labels are of several catalogs, and what is learned is for others, each catalog is a fold.
+If the labels are of several catalogs, and what is learned is for others, a catalog is in one fold as a whole.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def learn(
     notes = {
         "created_at": now or datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "labels": _describe_labels(answers),
-        "folds": len(set(deal(answers))),
+        "folds": NUM_FOLDS,
         **_describe_fit(answers, crossed, curve),
         **(about or {}),
     }
@@ -99,8 +99,8 @@ def one_of_each(answers: Answers) -> Answers:
 
 
 def _check(answers: Answers) -> None:
-    catalogs = {each.catalog for each in answers}
-    if catalogs != {None} and (None in catalogs or len(catalogs) < NUM_FOLDS):
+    catalogs = {each.catalog for each in answers if each.catalog is not None}
+    if 0 < len(catalogs) < NUM_FOLDS:
         raise UsageError(f"labels of {len(catalogs)} catalogs: it takes {NUM_FOLDS} to learn what holds in others")
     right, products = sum(each.is_right for each in answers), len({each.product for each in answers})
     wrong = len(answers) - right
@@ -113,21 +113,18 @@ def _check(answers: Answers) -> None:
 
 
 def deal(answers: Answers, salt: str = "") -> npt.NDArray[np.int64]:
-    """Return the fold of each answer: its catalog, or else one of five with equally many products."""
-    catalogs = sorted({each.catalog for each in answers if each.catalog is not None})
-    if catalogs:
-        return np.array([catalogs.index(each.catalog or "") for each in answers])
-    products = {each.product for each in answers}
-    shuffled = sorted(products, key=lambda name: hashlib.sha256(f"{salt}:{name}".encode()).digest())
-    folds = {product: place % NUM_FOLDS for place, product in enumerate(shuffled)}
-    return np.array([folds[each.product] for each in answers])
+    """Return the fold of each answer. Folds have equally many products, or catalogs."""
+    wholes = [each.catalog or each.product for each in answers]
+    shuffled = sorted(set(wholes), key=lambda name: hashlib.sha256(f"{salt}:{name}".encode()).digest())
+    folds = {whole: place % NUM_FOLDS for place, whole in enumerate(shuffled)}
+    return np.array([folds[whole] for whole in wholes])
 
 
 def cross_fitted(answers: Answers, apply: Callable[[Answers, Answers], list[float]], salt: str = "") -> list[float]:
     """Return for every answer the result of `apply(other folds, its fold)`."""
     folds = deal(answers, salt)
     found = [math.nan] * len(answers)
-    for fold in set(folds):
+    for fold in range(NUM_FOLDS):
         held = [place for place, own in enumerate(folds) if own == fold]
         known = [each for each, own in zip(answers, folds, strict=True) if own != fold]
         for place, value in zip(held, apply(known, [answers[place] for place in held]), strict=True):
@@ -163,7 +160,7 @@ def _curve_losses(answers: Answers, scores: _Floats, labels: _Floats) -> dict[st
     losses = {}
     for kind, fit in _CURVES.items():
         found = np.zeros(len(answers))
-        for fold in set(folds):
+        for fold in range(NUM_FOLDS):
             curve = fit(scores[folds != fold], labels[folds != fold])
             found[folds == fold] = [curve.of(score) for score in scores[folds == fold]]
         losses[kind] = log_loss(found, labels)
@@ -255,11 +252,8 @@ def _count(answers: Answers, confidences: Sequence[float]) -> dict[str, Any]:
     steps = {key: _steps(found[key]) for key in sorted(found)}
     if answers[0].catalog is not None:
         return {"attributes": {}, "catalogs": steps}
-    return {
-        "attributes": _by_category(
-            {pair: LabelledAttribute(definition=definitions[pair], taken=taken) for pair, taken in steps.items()}
-        )
-    }
+    labelled = {pair: LabelledAttribute(definition=definitions[pair], taken=taken) for pair, taken in steps.items()}
+    return {"attributes": _by_category(labelled)}
 
 
 def _steps(known: Sequence[tuple[float, bool]]) -> tuple[Taken, ...]:
@@ -279,23 +273,23 @@ def _describe_labels(answers: Answers) -> dict[str, int]:
 def _describe_fit(answers: Answers, crossed: Sequence[float], curve: Curve) -> dict[str, Any]:
     labels = [each.is_right for each in answers]
     before = [each.answer.probability or 0.0 for each in answers]
-    folds, after = deal(answers), _curve_of(crossed, labels)
+    folds, after = deal(answers), curve_of(crossed, labels)
     return {
         "curve": curve.kind,
         "log_loss": {
             "before": log_loss(before, labels),
             "after": log_loss(crossed, labels),
             "by_fold": [
-                log_loss(np.array(crossed)[folds == fold], np.array(labels)[folds == fold])
-                for fold in sorted(set(folds))
+                log_loss(np.array(crossed)[folds == fold], np.array(labels)[folds == fold]) for fold in range(NUM_FOLDS)
             ],
         },
-        "ece": {"before": _curve_of(before, labels).ece, "after": after.ece},
+        "ece": {"before": curve_of(before, labels).ece, "after": after.ece},
         "reliability": [asdict(each) for each in after.bins],
     }
 
 
-def _curve_of(probabilities: Sequence[float], labels: Sequence[bool]) -> Reliability:
+def curve_of(probabilities: Sequence[float], labels: Sequence[bool]) -> Reliability:
+    """Return the reliability curve of some answers, at least one."""
     found = reliability(zip(probabilities, labels, strict=True))
     assert found is not None
     return found

@@ -6,8 +6,9 @@ A resumed run uses these, even if files and settings have changed, so that one c
 Decision which answers to accept at a precision, and which to review.
 
 An attribute with enough labelled values has a threshold of its own, or none. The others share one. Its promise covers
-all their accepted values together, in the mix that was labelled. An attribute without any label gets no promise, but
-of a calibration that was learned from many catalogs for others: what held in the worst of them.
+all their accepted values together, in the mix that was labelled. An attribute without any label gets no promise. If
+the calibration was learned from many catalogs for others, all attributes share one threshold, which must have held in
+each of these catalogs.
 """
 
 from __future__ import annotations
@@ -125,10 +126,6 @@ class RunConfidence:
             return confidence, decider.decide(category, attribute.name, status, confidence, attribute.definition)
         return confidence, None if self.accept is None or status == "absent" else "review"
 
-    def knows(self, model: CalibratedModel) -> bool:
-        """Return whether there is a calibration of the model."""
-        return self._of(model) is not None
-
     def _of(self, model: CalibratedModel) -> tuple[Calibration, Decider | None] | None:
         if model not in self._known:
             fitting = (pair for pair in self._deciders if not pair[0].model.differences(model))
@@ -151,8 +148,7 @@ class RunConfidence:
     def notes(self, model: CalibratedModel) -> list[str]:
         """Return notes on answers of `model`: why they have no confidence, or are all for review."""
         if (known := self._of(model)) is not None:
-            calibration, decider = known
-            return [] if decider is None or not calibration.catalogs else [decider.note_on_unseen()]
+            return [known[1].note_on_unseen()] if known[1] and known[0].catalogs else []
         found = [
             f"{each.uri} is not used, it was learned from other answers: "
             f"{'; '.join(each.calibration.model.differences(model))}"
@@ -215,7 +211,9 @@ Decision = Literal["accept", "review"]
 Pair = tuple[str, str]
 
 _TIMES_ENOUGH = 2
-_MIN_CATALOGS, _MIN_OF_CATALOG = 5, 10  # fewer catalogs, or accepted values of one, show nothing
+_MIN_CATALOGS = 5
+_MIN_ACCEPTED = 10
+"""Accepted values of a catalog; one with fewer is not tested, and does not count among `_MIN_CATALOGS`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,7 +242,7 @@ class Decider:
 
     Attributes:
         precision: in (0, 1).
-        promises: promises by category and attribute; all others are for review.
+        promises: promises by category and attribute; all others are for review, unless `unseen` is set.
         unseen: the promise of all attributes, if the calibration is for catalogs without labels.
     """
 
@@ -268,13 +266,11 @@ class Decider:
         """
         if status == "absent":
             return None
-        promise = self.promises.get((category, attribute), self.unseen)
+        own = self.promises.get((category, attribute))
+        promise = own or self.unseen
         if status != "value" or confidence is None or promise is None:
             return "review"
-        if self.unseen is None and definition not in (
-            None,
-            self.calibration.attributes[category][attribute].definition,
-        ):
+        if own and definition not in (None, self.calibration.attributes[category][attribute].definition):
             return "review"
         return "accept" if confidence >= promise.confidence else "review"
 
@@ -284,7 +280,7 @@ class Decider:
         if self.unseen is not None:
             num, right = self.unseen.taken
             promised = (
-                f"accepted is from confidence {self.unseen.confidence:g} on, where {right:,} of {num:,} values of "
+                f"values are accepted from confidence {self.unseen.confidence:g}, where {right:,} of {num:,} values of "
                 "other catalogs are right"
             )
         return (
@@ -322,17 +318,14 @@ class Decider:
             yield from ((pair, promise) for pair in rare)
 
     def _unseen(self) -> Promise | None:
-        """Promise what can be promised of all catalogs together, from where it held in each of them on."""
+        """Return the lowest threshold that passes for all catalogs together and keeps `precision` in each, or None."""
         catalogs = self.calibration.catalogs.values()
         steps = _together(catalogs)
         lowest = lowest_passing(steps, self.precision)
-        for place in range(-1 if lowest is None else lowest, -1, -1):
-            known = [each[place] for each in catalogs if each[place].num >= _MIN_OF_CATALOG]
-            if (
-                len(known) >= _MIN_CATALOGS
-                and lower_bound(*steps[place]) >= self.precision
-                and all(each.right >= self.precision * each.num for each in known)
-            ):
+        for place in reversed(range(0 if lowest is None else lowest + 1)):
+            known = [each[place] for each in catalogs if each[place].num >= _MIN_ACCEPTED]
+            is_kept = len(known) >= _MIN_CATALOGS and all(each.right >= self.precision * each.num for each in known)
+            if is_kept and lower_bound(*steps[place]) >= self.precision:
                 return Promise(THRESHOLDS[place], steps[place], is_pooled=True)
         return None
 

@@ -24,7 +24,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from enum import IntEnum, StrEnum
-from itertools import chain
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -217,7 +216,7 @@ def judge(
         # Two synonyms of one member are one value, as in an answer.
         accepted = list(dict.fromkeys(accepted))
     if attribute is not None and attribute.type == "number" and len(answer.norms) == len(items):
-        items = tuple(_as_labelled(item, norm, accepted) for item, norm in zip(items, answer.norms, strict=True))
+        items = tuple(_rounded_to_label(item, norm, accepted) for item, norm in zip(items, answer.norms, strict=True))
     return AnswerOutcome.VC if _match_one_to_one(items, accepted) else AnswerOutcome.VW
 
 
@@ -332,13 +331,13 @@ def _readings(form: str, attribute: Attribute | None, fields: Mapping[str, str])
     return tuple(_plain(reading) for item in items for reading in (item, *(open_readings(item) or ())))
 
 
-def _as_labelled(item: str, norm: str | None, accepted: Sequence[frozenset[str]]) -> str:
-    """Return the accepted number that a converted one is when it is rounded, by 1% at most; else `item` itself."""
-    is_known = any(item in forms for forms in accepted)
-    if is_known or norm is None or not _DECIMAL.fullmatch(norm) or _plain(norm) == item:
+def _rounded_to_label(item: str, norm: str | None, accepted: Sequence[frozenset[str]]) -> str:
+    """Return the accepted number that a converted number rounds to, at most 1% away; else `item`."""
+    known = frozenset[str]().union(*accepted)
+    if item in known or norm is None or not _DECIMAL.fullmatch(norm) or _plain(norm) == item:
         return item
     worth = Decimal(norm)
-    for number in filter(_DECIMAL.fullmatch, chain.from_iterable(accepted)):
+    for number in filter(_DECIMAL.fullmatch, sorted(known)):
         label = Decimal(number)
         if abs(worth - label) <= min(abs(label) / 100, Decimal(1).scaleb(int(label.as_tuple().exponent)) / 2):
             return number

@@ -292,12 +292,7 @@ def _print_promises(console: Console, decider: Decider, learned: Learned) -> Non
         console.print(f"  {each['category']} > {each['attribute']}: {_threshold(each)}")
     if len(own) > _MAX_SHOWN:
         console.print(f"  and {len(own) - _MAX_SHOWN} more")
-    if unlabelled := found["unlabelled"]:
-        console.print(
-            f"  catalogs without labels: from {unlabelled['confidence']:g} on, {unlabelled['right']:,} of "
-            f"{unlabelled['num']:,} right"
-        )
-    if not own and not found["together"] and not unlabelled:
+    if not own and not found["together"]:
         console.print("  Nothing can be promised: every value is for review. More labels, or a lower precision, help")
 
 

@@ -12,7 +12,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from pipelines.store.folders import Folder
-from pipelines.store.run_tables import published_tables
 from tests.pipelines.commands import ROOT
 from tests.pipelines.conftest import Workplace
 from tests.pipelines.reviewing.served import Server
@@ -74,8 +73,7 @@ def test_a_catalog_is_taught(workplace: Workplace) -> None:
     assert not taught & judged
     assert f"{len(judged)} products" in said
     adapter = out / "round-1/trained/model"
-    assert f"hpd extract --config {out}/job.yaml --set adapter={adapter}" in said
-    assert len(published_tables(str(out / "round-1/after")).shards) > 0
+    assert f"hpd extract --config {out}/job.yaml --set 'adapter=\"{adapter}\"'" in said
     assert json.loads(Folder(str(out / "round-1/after")).read("manifest.json"))["config"]["adapter"] == str(adapter)
 
     with teaching(config, out) as process:
