@@ -53,6 +53,10 @@ def main(
             _save_job(load_config(JobConfig, config, []), job)
         kept = load_config(JobConfig, str(job), [])
         _extract(job, rows, out / "before")
+        # What people say of a run counts as its answers: the model is scored by a run of which nothing is said.
+        if not (out / "reviewed").exists():
+            shutil.rmtree(out / "copying", ignore_errors=True)
+            shutil.copytree(out / "before", out / "copying").rename(out / "reviewed")
         number = 1
         while True:
             folder = out / f"round-{number}"
@@ -101,7 +105,7 @@ def _label(folder: Path, previous: Path, batch: int, port: int) -> bool:
         return True
     gold, known = folder / "gold.jsonl", previous / "gold.jsonl"
     num_known = known.read_bytes().count(b"\n") if known.exists() else 0
-    review = ("review", str(folder.with_name("before")), "--sample", str(num_known + batch))
+    review = ("review", str(folder.with_name("reviewed")), "--sample", str(num_known + batch))
     _do(*review, "--port", str(port))
     _do(*review, "--gold", str(gold))
     num_labelled = gold.read_bytes().count(b"\n")
@@ -119,7 +123,7 @@ def _train_and_judge(folder: Path, job: Path, rows: int, config: JobConfig) -> N
     file.write_text(yaml.safe_dump(_finetune_document(config, folder)), encoding="utf-8")
     _do("finetune", "--config", str(file), "--few")
     _extract(job, rows, after, {"adapter": str(adapter)})
-    _do("evaluate", before, str(after), "--gold", test)
+    _do("evaluate", before, str(after), "--gold", test, "--limit", "5")
     _run("evaluate", str(after), "--gold", test, "--calibrate", "--precision", "0.9", "--force")
     changes = {"adapter": str(adapter), "output": str(folder / "catalog"), "calibration": "auto"}
     print("The whole catalog with what it knows now:")

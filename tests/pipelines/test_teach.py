@@ -72,6 +72,7 @@ def test_a_catalog_is_taught(workplace: Workplace) -> None:
     assert judged
     assert not taught & judged
     assert f"{len(judged)} products" in said
+    assert "[by a person" not in said, "the model is judged, not the reviewer"
     adapter = out / "round-1/trained/model"
     assert f"hpd extract --config {out}/job.yaml --set 'adapter=\"{adapter}\"'" in said
     assert json.loads(Folder(str(out / "round-1/after")).read("manifest.json"))["config"]["adapter"] == str(adapter)
