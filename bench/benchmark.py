@@ -29,9 +29,7 @@ import typer
 from rich.console import Console
 
 from bench.rivals.generate import load_draft_model
-from bench.rivals.llama_cpp_process import LlamaCppProcess, ggufs
-from bench.rivals.vllm_process import VllmProcess
-from bench.rivals.vllm_requests import Requests
+from bench.rivals.vllm_process import Requests, VllmProcess
 from bench.speed.contenders import (
     VLLM_AR,
     VLLM_FAN_OUT,
@@ -41,9 +39,7 @@ from bench.speed.contenders import (
     vllm_contenders,
     vllm_requests,
 )
-from bench.speed.latency import ask_alone, askers, vllm_askers, vllm_requests_alone
-from bench.speed.llama_cpp_contenders import llama_cpp_contenders, llama_cpp_requests
-from bench.speed.measured_rounds import compare
+from bench.speed.rounds import ask_alone, askers, compare, vllm_askers, vllm_requests_alone
 from bench.speed.tables import report, report_latencies
 from bench.workloads.made_up import SINGLE, make_workload
 from bench.workloads.workload import Workload
@@ -81,28 +77,16 @@ def main(
         str | None, typer.Option(metavar="PYTHON", help="Also vLLM, of this interpreter's environment (make rivals).")
     ] = None,
     vllm_block_size: Annotated[int, typer.Option(min=1, help="Tokens of a block of vLLM's KV cache.")] = 32,
-    llama_cpp: Annotated[
-        str | None,
-        typer.Option(metavar="PYTHON", help="Also llama.cpp, of this interpreter's environment (make rivals)."),
-    ] = None,
-    gguf: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="FILE", help="Weights for llama.cpp, instead of the embedded model's own and bf16; can be repeated."
-        ),
-    ] = None,
 ) -> None:
     """Measure decoding speed: the layouts, their rivals, and what the machine could do."""
     console = Console(stderr=True)
     with _usage_errors(), ExitStack() as stack:
         if (gold is None) == (made_up is None):
             raise UsageError("exactly one of --gold FILE and --workload NAME is needed")
-        if made_up == SINGLE and (draft_model or everybody or llama_cpp):
-            raise UsageError("--workload single takes neither --draft-model nor --all nor --llama-cpp")
+        if made_up == SINGLE and (draft_model or everybody):
+            raise UsageError("--workload single takes neither --draft-model nor --all")
         if only and everybody:
             raise UsageError("--only and --all exclude each other: leave one of them out")
-        if gguf and llama_cpp is None:
-            raise UsageError("--gguf is for llama.cpp: name the interpreter of its environment with --llama-cpp")
         job = load_config(JobConfig, config, changes or [])
         if vllm is not None and job.engine.quantization is not None:
             raise UsageError("--vllm runs the weights as they are stored: set engine.quantization=null")
@@ -141,21 +125,11 @@ def main(
             entrants = contenders(model, workload, job.engine, batch_size, draft)
             outside, facts = {}, {}
             requests = {} if vllm is None else vllm_requests(model, workload, job.engine)
-            files = [] if llama_cpp is None else ggufs(job.model, gguf or [])
-            forked = {file: llama_cpp_requests(model, workload, job.engine, file.name) for file in files}
-            check_names([*requests, *(name for asked in forked.values() for name in asked), *entrants], only)
+            check_names([*requests, *entrants], only)
             if vllm is not None:
                 process = start_vllm(requests)
                 facts = facts_of_vllm(process)
                 outside = vllm_contenders(process, requests)
-            for file, asked in forked.items():
-                if only and not asked.keys() & set(only):
-                    continue
-                console.print(f"starting llama.cpp, {file.name}")
-                rival = LlamaCppProcess(str(llama_cpp), file, asked, model.get_output_embeddings().weight.shape[0])
-                stack.callback(rival.close)
-                facts[f"llama.cpp, {file.name}"] = rival.facts
-                outside |= llama_cpp_contenders(rival, asked)
             runs = chosen(outside | entrants, only, everybody)
             found = compare(model, workload, job.engine, runs, repeats, outside.keys(), console.print)
             report(job.model, model, name, found, len(workload.records), batch_size, facts)
@@ -163,7 +137,7 @@ def main(
 
 @contextmanager
 def _usage_errors() -> Iterator[None]:
-    """What the user can put right is one line, and the exit code 2."""
+    """Print what the user can mend as one line, and exit with code 2."""
     try:
         yield
     except (HPDError, UsageError) as error:

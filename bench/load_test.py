@@ -29,12 +29,8 @@ import typer
 from rich.console import Console
 
 from bench.load import job_overhead
-from bench.load.load_report import (
-    report_comparison,
-    report_run,
-)
 from bench.load.made_up_catalog import COLUMNS, write_catalog
-from bench.load.measured_run import run_measured
+from bench.load.measured_run import report_run, run_measured
 from hpd_core.extractor import versions
 from pipelines.config.extraction import JobConfig
 from pipelines.config.loading import load_config
@@ -67,7 +63,7 @@ def main(
             if compare is not None:
                 facts = {"cpus": os.cpu_count(), "versions": versions()}
                 config = load_config(JobConfig, compare, [*(changes or []), f"output={json.dumps(str(place / 'run'))}"])
-                print(json.dumps(facts | report_comparison(job_overhead.compare(config, place))))
+                print(json.dumps(facts | job_overhead.report_comparison(job_overhead.compare(config, place))))
                 return
             console.print(f"writing {rows:,} products")
             catalog = write_catalog(place, rows, seed, categories)
@@ -89,7 +85,7 @@ def main(
 
 
 def _stop(number: int, _: object) -> None:
-    """Ends on SIGTERM as on any error, so that the job and the temporary folder end with it."""
+    """End on SIGTERM as on any error, so that the job and the temporary folder end with it."""
     for child in multiprocessing.active_children():
         child.terminate()
     raise SystemExit(128 + number)

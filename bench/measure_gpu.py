@@ -10,7 +10,7 @@ finds is printed as it comes and added to OUT/results.jsonl. The table at the en
 can be measured later, in the same folder. The last line is one JSON object.
 
 A part is called [SHAPE:[WORKLOAD:]]KIND[+OPTION...][@ROUNDS]: 8b:titles:tree+short-keys@3. SHAPE is 8b, 1.7b or 0.6b
-(Qwen3's), WORKLOAD listings (where none is named), titles or another one of the benchmark's. An OPTION is fp8, nf4,
+(Qwen3's), WORKLOAD listings (where none is named), titles or another one of the benchmark's. An OPTION is fp8,
 short-keys, or a setting of the engine as in max_tokens_per_step=4096. KIND is one of
 
     gemm         what the card does at best: products, copies, launches
@@ -21,14 +21,12 @@ short-keys, or a setting of the engine as in max_tokens_per_step=4096. KIND is o
     ceiling      the bare model in large dense batches, as many tokens
     floor        the matrix products alone, of as many rows as tree's large steps have
     profile      kernels by kind, in large and in small steps
-    launches     of a step of 1, 4 and 16 cohorts
     small-steps  milliseconds of a step that decodes 1, 16, 64, 256, 512 tokens
     single       one product alone
 """
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import subprocess
@@ -47,7 +45,8 @@ if not __package__:
 import typer
 
 from bench.gpu import plan, summary
-from bench.gpu.supervisor import Done, GpuSettings, Supervisor
+from bench.gpu.plan import GpuSettings
+from bench.gpu.supervisor import Done, Supervisor
 from pipelines.errors import UsageError
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
@@ -81,9 +80,7 @@ def main(
 ) -> None:
     """Measure the engine on one GPU, part by part."""
     try:
-        has_bitsandbytes = importlib.util.find_spec("bitsandbytes") is not None
-        has_vllm = vllm is not None
-        asked = plan.parts(parts, plan_name, has_vllm=has_vllm, has_bitsandbytes=has_bitsandbytes, rehearsal=rehearse)
+        asked = plan.parts(parts, plan_name, has_vllm=vllm is not None, rehearsal=rehearse)
         out.mkdir(parents=True, exist_ok=True)
     except (UsageError, OSError) as error:
         typer.echo(f"Error: {error}", err=True)
@@ -115,7 +112,7 @@ def main(
 
 
 def _report(out: Path, rehearse: bool, done: list[Done], say: Any) -> bool:
-    """The table, what is missing in it, and the JSON line. Whether a part failed."""
+    """Print the table, what is missing in it, and the JSON line. Return whether a part failed."""
     path = out / "results.jsonl"
     lines = path.read_text().splitlines() if path.exists() else []
     rows = [row for row in map(json.loads, lines) if row["rehearsal"] == rehearse]
@@ -123,11 +120,8 @@ def _report(out: Path, rehearse: bool, done: list[Done], say: Any) -> bool:
     for item in done:
         if item.outcome != "ok":
             say(f"{item.part.name}: {item.outcome}" + (f": {item.message}" if item.message else ""))
-    say(
-        summary.json_line(
-            found, [{"part": item.part.name, "outcome": item.outcome, "seconds": item.seconds} for item in done]
-        )
-    )
+    outcomes = [{"part": item.part.name, "outcome": item.outcome, "seconds": item.seconds} for item in done]
+    say(json.dumps({**found, "parts": outcomes}))
     return any(item.outcome in _FAILED for item in done)
 
 
@@ -143,7 +137,7 @@ def _pack(out: Path) -> None:
 
 
 def _machine() -> list[str]:
-    """What is measured on and with, as far as it can be told without torch."""
+    """Return lines on the machine, as far as it can be told without torch."""
     versions = []
     for name in _PACKAGES:
         try:

@@ -22,7 +22,7 @@ from hpd_core.models import loading
 
 _IMPORTS = "import bench.measure_gpu, bench.gpu.loaded, bench.gpu.parts, bench.gpu.vllm, hpd_core.engine, sys"
 _LISTS = "print(*{name.partition('.')[0] for name in sys.modules})"
-_TESTS = ("pytest", "hypothesis", "sortedcontainers", "iniconfig", "pluggy")
+_TESTS = ("pytest", "pytest-xdist", "execnet", "hypothesis", "sortedcontainers", "iniconfig", "pluggy")
 _FOR_OTHERS = {
     *("accelerate", "google-api-core", "google-auth", "googleapis-common-protos", "pillow", "protobuf", "pyarrow"),
     *("scipy", "setuptools"),
@@ -37,7 +37,7 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_mar
 
 
 def needed() -> set[str]:
-    """The distributions that a measurement imports, and those of its tests."""
+    """Return the distributions that a measurement and its tests import."""
     done = subprocess.run([sys.executable, "-c", f"{_IMPORTS}; {_LISTS}"], capture_output=True, text=True, check=True)
     known = packages_distributions()
     found = {canonicalize_name(each) for name in done.stdout.split() for each in known.get(name, ())}

@@ -57,7 +57,7 @@ SHAPES: dict[str, dict[str, Any]] = {
 
 
 def random_config(shape: dict[str, Any], tokenizer: Any) -> Any:
-    """The model's configuration. Raises `ValueError` where the tokenizer's vocabulary is larger than the model's."""
+    """Return the model's configuration. Raise `ValueError` if the tokenizer's vocabulary is larger than the model's."""
     if len(tokenizer) > shape["vocab_size"]:
         raise ValueError(f"the tokenizer has {len(tokenizer)} tokens, the model {shape['vocab_size']}")
     ends = {"bos_token_id": tokenizer.bos_token_id, "eos_token_id": tokenizer.eos_token_id}
@@ -65,7 +65,7 @@ def random_config(shape: dict[str, Any], tokenizer: Any) -> Any:
 
 
 def random_model(shape: dict[str, Any], tokenizer: Any, device: str, seed: int = 0) -> Any:
-    """A model in bfloat16, made where it is wanted. Arguments and errors as `write_random_model` has them."""
+    """Make a model in bfloat16 on the device. Arguments and errors are those of `write_random_model`."""
     config = random_config(shape, tokenizer)
     torch.manual_seed(seed)
     with torch.device(device):
@@ -73,7 +73,7 @@ def random_model(shape: dict[str, Any], tokenizer: Any, device: str, seed: int =
 
 
 def write_random_model(shape: dict[str, Any], tokenizer: Any, folder: Path, seed: int = 0) -> int:
-    """Writes config, bfloat16 weights and tokenizer in transformers' format. Returns the number of weights.
+    """Write config, bfloat16 weights and tokenizer in transformers' format. Return the number of weights.
 
     Args:
         shape: the arguments of the model's configuration, with its `model_type`.

@@ -9,17 +9,17 @@ from typing import Any, Self
 import torch
 from pydantic import ValidationError
 
-from bench.gpu.nf4 import to_nf4
-from bench.gpu.plan import SHAPES, Part
-from bench.gpu.supervisor import GpuSettings
+from bench.gpu.plan import LISTINGS, SHAPES, GpuSettings, Part
 from bench.random_model import SHAPES as MODELS
 from bench.random_model import random_model
 from bench.speed.ceilings import StepWork
 from bench.workloads.made_up import make_workload
 from bench.workloads.workload import Workload
 from hpd_core import EngineConfig
+from hpd_core.decoding.decoder import Decoder
 from hpd_core.layers import fp8
 from hpd_core.models import description, loading, steering
+from hpd_core.text.endings import Endings
 from pipelines.errors import UsageError
 
 _TINY: dict[str, Any] = {
@@ -35,12 +35,12 @@ _TINY: dict[str, Any] = {
 
 
 def model_shape(shape: str, rehearsal: bool) -> dict[str, Any]:
-    """The arguments of the configuration, for one of `plan.SHAPES`."""
+    """Return the arguments of the configuration for one of `plan.SHAPES`."""
     return MODELS[SHAPES[shape]] | (_TINY if rehearsal else {})
 
 
 def base_config(settings: GpuSettings, changes: Mapping[str, Any]) -> EngineConfig:
-    """The engine's settings: automatic, but for what a part says.
+    """Return the engine's automatic settings, with a part's changes.
 
     Raises:
         UsageError: there is no such setting, or not with this value.
@@ -59,7 +59,7 @@ class Loaded:
     def __init__(
         self, model: Any, tokenizer: Any, shape: str, settings: GpuSettings, say: Callable[[str], None]
     ) -> None:
-        """`model`: where it is to run; this attaches our attention to it."""
+        """Attach our attention to `model`, which is on its device."""
         self.model, self.tokenizer, self.shape, self.settings, self.say = model, tokenizer, shape, settings, say
         self.size = description.size(model)
         # For each workload: what tree does, and the rows of its large steps.
@@ -69,7 +69,7 @@ class Loaded:
 
     @classmethod
     def of_shape(cls, part: Part, settings: GpuSettings, say: Callable[[str], None]) -> Self:
-        """The part's model, quantized as it says. Takes seconds on a GPU.
+        """Make the part's model, quantized as it says. Takes seconds on a GPU.
 
         Raises:
             UsageError: it cannot be had here.
@@ -84,8 +84,6 @@ class Loaded:
         model.requires_grad_(False)
         if config.quantization == "fp8" and (reason := fp8.why_not(model.device, model.dtype)) is not None:
             raise UsageError(f"FP8 cannot be had: {reason}")
-        if config.quantization == "nf4":
-            to_nf4(model)
         model = loading.finish(model, config)
         loaded = cls(model, tokenizer, part.shape, settings, say)
         say(
@@ -96,27 +94,40 @@ class Loaded:
 
     @property
     def device(self) -> torch.device:
-        """Where the model is."""
+        """Return where the model is."""
         device: torch.device = self.model.device
         return device
 
     def config(self, part: Part) -> EngineConfig:
-        """The engine's settings for a part."""
+        """Return the engine's settings for a part."""
         return base_config(self.settings, part.settings)
 
     def workload(self, name: str, records: int | None = None) -> Workload:
-        """The workload of that name; None: of as many records as all."""
+        """Return the workload of that name, made once; by default with `settings.records` records."""
         key = name, records or self.settings.records
         if key not in self._workloads:
             self._workloads[key] = make_workload(name, self.tokenizer, EngineConfig().max_value_tokens, key[1])
         return self._workloads[key]
 
+    def values(self, num_values: int, length: int) -> Workload:
+        """Return listings with so many values together, each of `length` tokens."""
+        attributes = min(16, num_values)
+        workload = self.workload(LISTINGS, num_values // attributes)
+        return workload.with_attributes(attributes).with_values_of(length)
+
+    def decoder(self, config: EngineConfig) -> Decoder:
+        """Make a decoder, fitted to the memory, in which values end by their length alone."""
+        num_ids = self.model.get_output_embeddings().weight.shape[0]
+        decoder = Decoder(self.model, Endings.none(num_ids), config, description.cache_shape(self.model))
+        decoder.fit()
+        return decoder
+
     def flop(self, work: StepWork) -> float:
-        """Of the matrix products of some work."""
+        """Return the FLOP of the matrix products of some work."""
         layers, head = self.size["layer_parameters"], self.size["head_parameters"]
         return 2.0 * (layers * work.num_tokens + head * work.num_logits)
 
     def wait(self) -> None:
-        """For all that the device has to do."""
+        """Wait for all that the device has to do."""
         if self.device.type == "cuda":
             torch.cuda.synchronize()

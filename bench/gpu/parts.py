@@ -10,16 +10,14 @@ from functools import partial
 from typing import Any
 
 from bench.gpu import plan
-from bench.gpu.estimate import DIMENSIONS
 from bench.gpu.loaded import Loaded
 from bench.gpu.plan import Part
-from bench.gpu.profile import run_launches, run_profile
-from bench.gpu.small_steps import run_small_steps
+from bench.gpu.profile import run_profile, step
+from bench.peak_memory import measure
 from bench.rivals.generate import run_generate
 from bench.speed.ceilings import Floor, StepWork, best_shape, rows_of_large_steps, run_dense, seconds_of
 from bench.speed.contenders import TREE, EngineRuns, TimedRun, check_lengths
-from bench.speed.latency import PREFIX_KNOWN, Ask, engine_asker
-from bench.speed.peak_memory import measure
+from bench.speed.rounds import PREFIX_KNOWN, Ask, engine_asker
 from hpd_core.models import description, steering
 
 Row = dict[str, Any]
@@ -38,9 +36,15 @@ _DENSE_SHAPES = ((16, 512), (32, 256), (64, 128), (32, 512), (64, 256), (8, 512)
 
 _SINGLE_RECORDS = 20
 
+SIZES = (1, 16, 64, 256, 512)
+"""Tokens of small steps. The listings have 16 attributes: 512 are 32 products."""
+
+_STEPS = 24
+"""Tokens of each value in small steps, and so steps of as many tokens each."""
+
 
 def run_part(loaded: Loaded, part: Part) -> Iterator[Row]:
-    """The rows of one part of a model, each when it is found."""
+    """Yield the rows of one part of a model, each when it is found."""
     shared = {
         "shape": loaded.shape,
         "kind": part.kind,
@@ -71,7 +75,6 @@ def _tree(loaded: Loaded, part: Part) -> list[Row]:
         "flop": loaded.flop(run.work),
         "seconds_before": whole - sum(item.seconds for item in found),
         "code": dict(run.code or {}),
-        "dimensions": {name: getattr(loaded.model.config, name) for name in DIMENSIONS},
         "steps": [[round(1000 * seconds, 3), count] for seconds, count in run.steps],
         **kinds_of_steps(run.steps),
         **({"note": run.note} if run.note else {}),
@@ -82,13 +85,13 @@ def _tree(loaded: Loaded, part: Part) -> list[Row]:
 
 
 def kinds_of_steps(steps: Sequence[tuple[float, int]]) -> Row:
-    """Of the large steps (half of the largest one's tokens, or more) and of the small ones: how many, median tokens and
-    milliseconds."""
+    """Return how many, median tokens and milliseconds, of the large steps (half of the largest one's tokens, or more)
+    and of the small ones."""
     least = max(tokens for _, tokens in steps) / 2
     found: Row = {}
     for name, kind in (
-        ("large", [step for step in steps if step[1] >= least]),
-        ("small", [step for step in steps if step[1] < least]),
+        ("large", [each for each in steps if each[1] >= least]),
+        ("small", [each for each in steps if each[1] < least]),
     ):
         if kind:
             found[f"{name}_steps"] = {
@@ -101,7 +104,7 @@ def kinds_of_steps(steps: Sequence[tuple[float, int]]) -> Row:
 
 
 def _work_of_tree(loaded: Loaded, part: Part) -> tuple[StepWork, int]:
-    """What tree forwards of this workload, and the rows of its large steps: of its part, or of a run for this."""
+    """Return what tree forwards of this workload, and the rows of its large steps; run it if its part has not."""
     if part.workload not in loaded.large_steps:
         run = EngineRuns(loaded.model, loaded.workload(part.workload), loaded.config(part)).once()
         assert run.work is not None
@@ -181,6 +184,28 @@ def _single(loaded: Loaded, part: Part) -> Iterator[Row]:
         yield row
 
 
+def _small_steps(loaded: Loaded, part: Part) -> Iterator[Row]:
+    """Yield a row for each of SIZES: the median milliseconds of a step that decodes so many tokens.
+
+    The tail of a run, and one product alone, are made of such steps. One at a time: neither the host nor the device has
+    anything else to do meanwhile, as at the end of a run.
+    """
+    config = loaded.config(part).model_copy(update={"overlap_steps": False, "max_prompts_per_cohort": 128})
+    decoder = loaded.decoder(config)
+    for size in SIZES:
+        steps: list[tuple[float, int]] = []
+        for _ in range(2):  # the first time compiles
+            steps.clear()
+            decoder.add(loaded.values(size, _STEPS).prompts(loaded.model.config, config))
+            while decoder.has_work:
+                started = time.perf_counter()
+                tokens = step(decoder)
+                steps.append((time.perf_counter() - started, tokens))
+        ms = 1000 * statistics.median(seconds for seconds, tokens in steps if tokens == size)
+        loaded.say(f"a step of {size} tokens: {ms:.2f} ms")
+        yield {"name": f"{size} tokens", "tokens": size, "ms": ms}
+
+
 def _timed(loaded: Loaded, seconds: Sequence[float], num_records: int) -> Row:
     median = statistics.median(seconds)
     return {
@@ -210,8 +235,7 @@ _KINDS: Mapping[str, Callable[[Loaded, Part], Iterable[Row]]] = {
     plan.FLOOR: _floor,
     plan.CEILING: _ceiling,
     plan.GENERATE: _generate,
-    plan.SMALL_STEPS: run_small_steps,
+    plan.SMALL_STEPS: _small_steps,
     plan.SINGLE: _single,
     plan.PROFILE: run_profile,
-    plan.LAUNCHES: run_launches,
 }

@@ -22,17 +22,15 @@ SHAPES = {"8b": "qwen3-8b", "1.7b": "qwen3-1.7b", "0.6b": "qwen3-0.6b"}
 LISTINGS = "listings"
 TITLES = "titles"
 WORKLOADS = (LISTINGS, TITLES, "variants", "categories", "skewed", "wide")
-"""Of `bench/workloads/made_up.py`."""
+"""Names in `bench/workloads/made_up.py`."""
 
 TREE, GENERATE, VLLM, CEILING, FLOOR = "tree", "generate", "vllm", "ceiling", "floor"
-SMALL_STEPS, SINGLE, PROFILE, LAUNCHES = "small-steps", "single", "profile", "launches"
+SMALL_STEPS, SINGLE, PROFILE = "small-steps", "single", "profile"
 GEMM, EXACT = "gemm", "exact"
-OF_A_MODEL = (TREE, GENERATE, VLLM, CEILING, FLOOR, SMALL_STEPS, SINGLE, PROFILE, LAUNCHES)
+OF_A_MODEL = (TREE, GENERATE, VLLM, CEILING, FLOOR, SMALL_STEPS, SINGLE, PROFILE)
 OF_THE_CARD = (GEMM, EXACT)
 FAULTS = ("fail", "hang", "die")
 """Parts of a rehearsal that do so, to see what becomes of the others."""
-
-QUANTIZATIONS = ("fp8", "nf4")
 
 _SECONDS: Mapping[str, tuple[float, float]] = {
     GEMM: (4, 40),
@@ -45,7 +43,6 @@ _SECONDS: Mapping[str, tuple[float, float]] = {
     SMALL_STEPS: (6, 60),
     SINGLE: (8, 60),
     PROFILE: (12, 90),
-    LAUNCHES: (6, 60),
     "fail": (1, 10),
     "hang": (1, 2),
     "die": (1, 10),
@@ -69,8 +66,7 @@ PLANS: Mapping[str, tuple[str, ...]] = {
     ),
     "rest": (
         *("1.7b:vllm", "1.7b:tree", "1.7b:small-steps", "1.7b:titles:tree", "0.6b:vllm", "0.6b:tree"),
-        *("8b:titles:tree", "8b:titles:floor", "8b:ceiling", "8b:small-steps", "8b:launches", "8b:generate"),
-        "8b:tree+nf4",
+        *("8b:titles:tree", "8b:titles:floor", "8b:ceiling", "8b:small-steps", "8b:generate"),
     ),
 }
 """Parts to measure, by the plan's name; the first two take 400 seconds each. What decides most comes first. Parts of
@@ -81,6 +77,27 @@ PLANNED_SECONDS = 400.0
 
 class PartError(Exception):
     """A part has found something wrong, which is said in one line."""
+
+
+@dataclass(frozen=True, slots=True)
+class GpuSettings:
+    """What a worker must know.
+
+    Attributes:
+        device: "cuda", or "cpu" in a rehearsal.
+        rehearsal: tiny models of the shapes' names.
+        records: of a workload.
+        tokenizer: a model's name or folder.
+        vllm: the Python of an environment that has it.
+        out: the folder for what is too long for a line.
+    """
+
+    device: str
+    rehearsal: bool
+    records: int
+    tokenizer: str
+    vllm: str | None
+    out: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +123,7 @@ class Part:
 
     @property
     def process(self) -> str:
-        """Parts that say the same share a process: it has one model, and vLLM needs the GPU for itself."""
+        """Return the name of its process. It has one model, and vLLM needs the GPU for itself."""
         if self.shape is None:
             return "card"
         if self.kind == VLLM:
@@ -115,18 +132,18 @@ class Part:
 
     @property
     def quantization(self) -> str | None:
-        """Of the model."""
+        """Return the model's quantization."""
         found: str | None = self.settings.get("quantization")
         return found
 
     @property
     def seconds(self) -> float:
-        """That it is expected to take."""
+        """Return the seconds that it is expected to take."""
         return _SECONDS[self.kind][0] * (1.0 if self.shape is None else _SHARE_OF_SECONDS[self.shape])
 
     @property
     def limit(self) -> float:
-        """Seconds after which it is ended."""
+        """Return the seconds after which it is ended."""
         return _SECONDS[self.kind][1]
 
 
@@ -136,7 +153,7 @@ _NAME = re.compile(
 
 
 def parse(name: str) -> Part:
-    """The part of that name.
+    """Return the part of that name.
 
     Raises:
         UsageError: there is none.
@@ -163,11 +180,11 @@ def _one_of(name: str, word: str, known: Mapping[str, Any] | tuple[str, ...], pr
 
 
 def _settings(name: str, options: tuple[str, ...]) -> dict[str, Any]:
-    """fp8, nf4; short-keys; or KEY=VALUE, as in --set engine.KEY=VALUE."""
+    """Return the settings for fp8, short-keys, or KEY=VALUE, as in --set engine.KEY=VALUE."""
     settings: dict[str, Any] = {}
     for option in options:
         key, has_value, value = option.partition("=")
-        if option in QUANTIZATIONS:
+        if option == "fp8":
             settings["quantization"] = option
         elif option == "short-keys":
             settings.setdefault("prompt", {})["keys"] = "short"
@@ -179,14 +196,13 @@ def _settings(name: str, options: tuple[str, ...]) -> dict[str, Any]:
             inner[last] = yaml.safe_load(value)
         else:
             raise UsageError(
-                f"--parts {name!r}: no option {option!r}; there are {', '.join(QUANTIZATIONS)}, short-keys and "
-                f"KEY=VALUE, a setting of the engine"
+                f"--parts {name!r}: no option {option!r}; there are fp8, short-keys and KEY=VALUE, an engine setting"
             )
     return settings
 
 
-def parts(names: str | None, plan: str, *, has_vllm: bool, has_bitsandbytes: bool, rehearsal: bool) -> list[Part]:
-    """What is to be measured.
+def parts(names: str | None, plan: str, *, has_vllm: bool, rehearsal: bool) -> list[Part]:
+    """Return what is to be measured.
 
     Args:
         names: with commas between them; None: those of the plan, without what cannot be had here.
@@ -198,11 +214,7 @@ def parts(names: str | None, plan: str, *, has_vllm: bool, has_bitsandbytes: boo
     asked = [name.strip() for name in names.split(",") if name.strip()] if names is not None else PLANS[plan]
     found = [parse(name) for name in asked]
     if names is None:
-        found = [
-            part
-            for part in found
-            if (has_vllm or part.kind != VLLM) and (has_bitsandbytes or part.quantization != "nf4")
-        ]
+        found = [part for part in found if has_vllm or part.kind != VLLM]
     for part in found:
         if part.kind == VLLM and not has_vllm:
             raise UsageError(f"--parts {part.name!r} needs --vllm, the Python of an environment that has vLLM")

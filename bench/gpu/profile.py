@@ -1,201 +1,187 @@
-"""Where the time of a large step and of a small one goes, by kind of kernel; and how many launches steps have."""
+"""Where the time of a large step and of a small one goes, by kind of kernel, and how many launches they have."""
 
 from __future__ import annotations
 
 import cProfile
-import dataclasses
 import gzip
 import io
 import json
 import pstats
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch.profiler import ProfilerActivity
 
-from bench.gpu.kernels import Kernels
 from bench.gpu.loaded import Loaded
-from bench.gpu.plan import LISTINGS, Part
-from bench.gpu.small_steps import make_decoder, values_of
+from bench.gpu.plan import Part
 from bench.workloads.workload import Workload
 from hpd_core import EngineConfig
 from hpd_core.decoding.decoder import Decoder
-from hpd_core.decoding.prompt import Prompt
 
 _RECORDS_SHARE = 2
 """Of the workload, for the large steps: as many as keep several cohorts busy."""
 
 _MOST_STEPS = 8
-_SMALL_VALUES = 256
+_SMALL_VALUES, _SMALL_LENGTH = 256, 24
 _NAMES = 6
-"""Of kernels and of Python's functions, that are shown."""
-
-_COHORTS = (1, 4, 16)
-_PROMPTS_OF_LAUNCHES = 64
-_STEPS_OF_LAUNCHES = 40
-"""Tokens of a value: a cohort is admitted in each of the first steps."""
+"""Kernels and Python functions that are shown."""
 
 _NEARLY_FULL = 0.97
 
+_KINDS: Sequence[tuple[str, tuple[str, ...]]] = (
+    ("copies to and from the host", ("dtoh", "htod", "device -> pa", "device -> pinned", "-> device")),
+    ("copies, fills", ("memcpy", "memset", "aten::copy_", "fillfunctor", "aten::fill_")),
+    ("attention", ("attend", "fmha", "flash", "attention", "softmax")),
+    (
+        "matrix products",
+        ("gemm", "nvjet", "cutlass", "xmma", "cublas", "wgmma", "gemv", "splitk", "scaled_mm", "::mm", "::addmm"),
+    ),
+    ("keys and values stored", ("store", "note_kernel", "index_put")),
+    ("norms, rotary, SwiGLU", ("norm", "rotary", "swiglu", "silu", "quantize", "triton_")),
+    ("choosing tokens", ("choose", "argmax", "reduce", "topk", "sort", "::max")),
+    ("indexing", ("index", "gather", "scatter", "embedding")),
+    ("the rest", ("",)),
+)
+"""Kind -> what a kernel's name has in it, in lower case; the first that fits. Our kernels are named for what they do
+(hpd_core/attention/triton.py, hpd_core/layers); those of torch.compile begin with triton_."""
+
+_ON_DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")
+_CALLS = ("cuda_runtime", "cuda_driver")
+_LAUNCHES = ("launch", "memcpy", "memset")
+"""Calls of the host that give the device something to do."""
+
 
 def run_profile(loaded: Loaded, part: Part) -> Iterator[dict[str, Any]]:
-    """A row for the large steps in the middle of a run, and one for small ones of _SMALL_VALUES tokens."""
+    """Yield a row for the large steps in the middle of a run, and one for small ones of _SMALL_VALUES tokens."""
     config = loaded.config(part)
     workload = loaded.workload(part.workload)
     workload = workload.part(range(max(1, len(workload.records) // _RECORDS_SHARE)))
-    decoder = make_decoder(loaded, config)
-    small = values_of(loaded, _SMALL_VALUES)
-    yield _Profiled(loaded, part, decoder, "large steps", workload, config).row()
-    yield _Profiled(loaded, part, decoder, "small steps", small, config, tokens=_SMALL_VALUES).row()
+    decoder = loaded.decoder(config)
+    small = loaded.values(_SMALL_VALUES, _SMALL_LENGTH)
+    yield _profile(loaded, decoder, f"{part.name}, large steps", workload, config, None)
+    yield _profile(loaded, decoder, f"{part.name}, small steps", small, config, _SMALL_VALUES)
 
 
-def run_launches(loaded: Loaded, part: Part) -> Iterator[dict[str, Any]]:
-    """A row for each number of cohorts and of values a product: does a step of more cohorts launch more?"""
-    config = loaded.config(part).model_copy(update={"overlap_steps": False})
-    decoder = make_decoder(loaded, config)
-    for num_values in (4, 16):
-        workload = loaded.workload(LISTINGS, _PROMPTS_OF_LAUNCHES).with_attributes(num_values)
-        workload = workload.with_values_of(_STEPS_OF_LAUNCHES)
-        for cohorts in _COHORTS:
-            prompts = _PROMPTS_OF_LAUNCHES // cohorts
-            decoder.limit(dataclasses.replace(decoder.limits, max_prompts_per_cohort=prompts))
-            tokens = _PROMPTS_OF_LAUNCHES * num_values
-            name = f"{tokens:,} tokens, {cohorts} cohorts"
-            row = _Profiled(loaded, part, decoder, name, workload, config, tokens=tokens, shows_table=False).row()
-            loaded.say(
-                f"{name}: {row['kernels']:.0f} kernels and copies, {row['of_a_layer']:.0f} a layer and "
-                f"{row['outside']:.0f} outside; {row['calls']:.0f} launches by the host; {row['wall_ms']:.2f} ms"
-            )
-            yield row
+def _profile(
+    loaded: Loaded, decoder: Decoder, name: str, workload: Workload, config: EngineConfig, tokens: int | None
+) -> dict[str, Any]:
+    """Measure some steps of a run: their time without a profiler, the device's kernels, and Python's functions.
+
+    Args:
+        tokens: of the steps that are meant; None: those that feed the most.
+    """
+
+    def from_step(first: int, run: Callable[[], Any]) -> Any:
+        """Call `run` after so many steps of a new run."""
+        decoder.forget_prefixes()
+        decoder.add(workload.prompts(loaded.model.config, config))
+        walk(first)
+        loaded.wait()
+        found = run()
+        decoder.clear()
+        decoder.forget_prefixes()
+        return found
+
+    def walk(count: int) -> int:
+        return sum(step(decoder) for _ in range(count) if decoder.has_work)
+
+    def time_steps() -> tuple[int, float]:
+        started = time.perf_counter()
+        fed = walk(count)
+        loaded.wait()
+        wall = time.perf_counter() - started
+        functions.runcall(walk, count)
+        return fed // count, 1000 * wall / count
+
+    decoder.add(workload.prompts(loaded.model.config, config))
+    loads = []
+    while decoder.has_work:
+        loads.append(step(decoder))
+    first, count = stretch(loads, tokens)
+    functions = cProfile.Profile()
+    fed, wall_ms = from_step(first, time_steps)
+    out, file = Path(loaded.settings.out), name.replace(":", "-").replace(", ", "-").replace(" ", "-").replace("/", "-")
+    row = kernels(from_step(first, lambda: _trace(loaded, lambda: walk(count), out / f"trace-{file}.json.gz")), count)
+    loaded.say(f"{name}: {count} from step {first} of {len(loads)}, {fed:,} tokens")
+    loaded.say(
+        f"{row['device']}: busy {row['busy_ms']:.1f} of {wall_ms:.1f} ms, idle {1 - row['busy_ms'] / wall_ms:.0%}; "
+        f"{row['kernels']:.0f} kernels and copies, {row['calls']:.0f} launches by the host"
+    )
+    total = sum(ms for ms, _ in row["kinds"].values()) or 1.0
+    for kind, (ms, number) in row["kinds"].items():
+        loaded.say(f"{kind:<32}{ms:>9.2f} ms{number:>8.0f} launches{ms / total:>8.0%}")
+    for ms, number, kernel in row["names"][:_NAMES]:
+        loaded.say(f"  {ms:8.2f} ms {number:6.0f}  {kernel[:90]}")
+    text = io.StringIO()
+    pstats.Stats(functions, stream=text).strip_dirs().sort_stats("tottime").print_stats(60)
+    (out / f"host-{file}.txt").write_text(text.getvalue())
+    lines = [line for line in text.getvalue().splitlines() if line.strip()]
+    start = next(number for number, line in enumerate(lines) if "ncalls" in line)
+    loaded.say(f"Python's functions in {count} steps, by their own seconds")
+    for line in lines[start : start + _NAMES + 1]:
+        loaded.say(f"  {line[:110]}")
+    return {"name": name.rpartition(", ")[2], "tokens": fed, "wall_ms": wall_ms, **row}
 
 
-class _Profiled:
-    """Some steps of a run: their time without a profiler, the device's kernels, and Python's functions."""
-
-    def __init__(
-        self,
-        loaded: Loaded,
-        part: Part,
-        decoder: Decoder,
-        name: str,
-        workload: Workload,
-        config: EngineConfig,
-        *,
-        tokens: int | None = None,
-        shows_table: bool = True,
-    ) -> None:
-        """`tokens`: of the steps that are meant; None: those that feed the most."""
-        self._loaded, self._part, self._name, self._tokens = loaded, part, name, tokens
-        self._shows_table = shows_table
-        self._workload, self._config = workload, config
-        self._decoder = decoder
-
-    def row(self) -> dict[str, Any]:
-        """Measures."""
-        decoder = self._decoder
-        decoder.add(self._prompts())
-        loads = []
-        while decoder.has_work:
-            loads.append(_step(decoder))
-        first, count = stretch(loads, self._tokens)
-        fed, wall, functions = 0, 0.0, cProfile.Profile()
-
-        def time_steps() -> None:
-            nonlocal fed, wall
-            started = time.perf_counter()
-            fed = self._walk(count)
-            self._loaded.wait()
-            wall = time.perf_counter() - started
-            if self._shows_table:
-                functions.runcall(self._walk, count)
-
-        self._from(first, time_steps)
-        events: list[dict[str, Any]] = []
-        self._from(first, lambda: events.extend(self._trace(count)))
-        found = Kernels.of_trace(events, count, self._loaded.model.config.num_hidden_layers)
-        wall_ms = 1000 * wall / count
-        if self._shows_table:
-            self._show(
-                found, f"{self._name}: {count} from step {first} of {len(loads)}, {fed // count:,} tokens", wall_ms
-            )
-            self._show_functions(functions, count)
-        return {
-            "name": self._name,
-            "tokens": fed // count,
-            "wall_ms": wall_ms,
-            "busy_ms": found.busy_ms,
-            "kinds": found.kinds,
-            "kernels": found.count,
-            "of_a_layer": found.of_a_layer,
-            "outside": found.outside,
-            "calls": found.calls,
-            "calls_by_name": found.calls_by_name,
-            "names": found.names[:40],
-        }
-
-    def _prompts(self) -> list[Prompt]:
-        return self._workload.prompts(self._loaded.model.config, self._config)
-
-    def _walk(self, count: int) -> int:
-        return sum(_step(self._decoder) for _ in range(count) if self._decoder.has_work)
-
-    def _from(self, first: int, run: Callable[[], None]) -> None:
-        """`run` behind so many steps of a new run."""
-        self._decoder.forget_prefixes()
-        self._decoder.add(self._prompts())
-        self._walk(first)
-        self._loaded.wait()
+def _trace(loaded: Loaded, run: Callable[[], object], kept: Path) -> list[dict[str, Any]]:
+    """Run under torch's profiler. Return the events of its trace, which is kept as a file."""
+    on_gpu = loaded.settings.device == "cuda"
+    with torch.profiler.profile(activities=[ProfilerActivity.CUDA if on_gpu else ProfilerActivity.CPU]) as profiler:
         run()
-        self._decoder.clear()
-        self._decoder.forget_prefixes()
-
-    def _trace(self, count: int) -> list[dict[str, Any]]:
-        on_gpu = self._loaded.settings.device == "cuda"
-        with torch.profiler.profile(activities=[ProfilerActivity.CUDA if on_gpu else ProfilerActivity.CPU]) as profiler:
-            self._walk(count)
-            self._loaded.wait()
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder, "trace.json")
-            profiler.export_chrome_trace(str(path))
-            text = path.read_text(errors="replace")
-        if self._shows_table:
-            kept = Path(self._loaded.settings.out) / f"trace-{self._file_name()}.json.gz"
-            kept.write_bytes(gzip.compress(text.encode(), 6))
-        events: list[dict[str, Any]] = json.loads(text)["traceEvents"]
-        return events
-
-    def _file_name(self) -> str:
-        return f"{self._part.name}-{self._name}".replace(":", "-").replace("/", "-").replace(" ", "-")
-
-    def _show(self, found: Kernels, title: str, wall_ms: float) -> None:
-        self._loaded.say(title)
-        for line in found.table(wall_ms):
-            self._loaded.say(line)
-        for ms, count, name in found.names[:_NAMES]:
-            self._loaded.say(f"  {ms:8.2f} ms {count:6.0f}  {name[:90]}")
-
-    def _show_functions(self, functions: cProfile.Profile, count: int) -> None:
-        text = io.StringIO()
-        pstats.Stats(functions, stream=text).strip_dirs().sort_stats("tottime").print_stats(60)
-        Path(self._loaded.settings.out, f"host-{self._file_name()}.txt").write_text(text.getvalue())
-        lines = [line for line in text.getvalue().splitlines() if line.strip()]
-        start = next(number for number, line in enumerate(lines) if "ncalls" in line)
-        self._loaded.say(f"Python's functions in {count} steps, by their own seconds")
-        for line in lines[start : start + _NAMES + 1]:
-            self._loaded.say(f"  {line[:110]}")
+        loaded.wait()
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "trace.json")
+        profiler.export_chrome_trace(str(path))
+        text = path.read_text(errors="replace")
+    kept.write_bytes(gzip.compress(text.encode(), 6))
+    events: list[dict[str, Any]] = json.loads(text)["traceEvents"]
+    return events
 
 
-def _step(decoder: Decoder) -> int:
-    """One step; the tokens that it fed."""
+def kernels(events: Sequence[Mapping[str, Any]], num_steps: int) -> dict[str, Any]:
+    """Return what the device did in a step, on average, from the events of a Chrome trace.
+
+    Without a GPU these are the CPU's operations, the inner ones counted again.
+    """
+    spans = [event for event in events if event.get("ph") == "X"]
+    device = [event for event in spans if event.get("cat") in _ON_DEVICE]
+    name = "GPU" if device else "the CPU's operations (a rehearsal)"
+    device = device or [event for event in spans if event.get("cat") == "cpu_op"]
+    names: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
+    kinds: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
+    busy = last = 0.0
+    for event in sorted(device, key=lambda item: float(item["ts"])):
+        start, stop = float(event["ts"]), float(event["ts"]) + float(event["dur"])
+        busy += max(0.0, stop - max(start, last))  # what runs side by side counts once
+        last = max(last, stop)
+        kind = next(kind for kind, words in _KINDS if any(word in event["name"].lower() for word in words))
+        for found in (names[event["name"]], kinds[kind]):
+            found[0] += event["dur"] / 1000 / num_steps
+            found[1] += 1 / num_steps
+    calls = Counter(event["name"] for event in spans if event.get("cat") in _CALLS)
+    launches = sum(number for call, number in calls.items() if any(word in call.lower() for word in _LAUNCHES))
+    return {
+        "device": name,
+        "busy_ms": busy / 1000 / num_steps,
+        "kinds": dict(sorted(kinds.items(), key=lambda item: -item[1][0])),
+        "kernels": len(device) / num_steps,
+        "calls": launches / num_steps,
+        "names": sorted(((ms, number, kernel) for kernel, (ms, number) in names.items()), reverse=True)[:40],
+    }
+
+
+def step(decoder: Decoder) -> int:
+    """Take one step; return the tokens that it fed."""
     return sum(count for cohort in decoder.step().cohorts for _, count in cohort)
 
 
 def stretch(loads: Sequence[int], tokens: int | None) -> tuple[int, int]:
-    """The first of some steps that follow one another, and how many: of so many tokens each, or of nearly the most.
+    """Return the first of some consecutive steps, and how many: of so many tokens each, or of nearly the most.
 
     Args:
         loads: tokens of each step of a run.

@@ -1,27 +1,22 @@
-"""The table at the end, the estimate for another card, and the JSON line."""
+"""The table at the end."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from bench.gpu import plan
-from bench.gpu.estimate import FORMULA, L40S, Card, ModelFacts, estimate
 
 Row = Mapping[str, Any]
 
-_LAUNCHES_IF_UNKNOWN = 330.0
-"""Of a step: eight a layer of Qwen3-8B, and forty outside."""
-
 
 def latest(rows: Sequence[Row]) -> dict[str, Row]:
-    """Part (and what it calls one of its rows) -> the row that was found last, in the order of the first."""
+    """Return part (and what it calls one of its rows) -> the row found last, in the order of the first."""
     return {f"{row['part']}, {row['name']}" if "name" in row else row["part"]: row for row in rows}
 
 
 def rates(rows: Sequence[Row]) -> list[dict[str, Any]]:
-    """Of every part that has products a second: these, and how they compare.
+    """Return for every part that has products a second: these, and how they compare.
 
     Rivals are those of the same model and workload, in bf16. The yardsticks have the row's quantization, too, and their
     time counts token for token.
@@ -56,7 +51,7 @@ def rates(rows: Sequence[Row]) -> list[dict[str, Any]]:
 
 
 def _same(rows: Sequence[Row], row: Row, kind: str, quantization: str | None, name: str | None = None) -> Row | None:
-    """What the row is compared with."""
+    """Return the row to compare with."""
     same = [
         other
         for other in rows
@@ -69,7 +64,7 @@ def _same(rows: Sequence[Row], row: Row, kind: str, quantization: str | None, na
 
 
 def latencies(rows: Sequence[Row]) -> dict[str, dict[str, float]]:
-    """Part -> what it measured -> median milliseconds: of a small step, of one product."""
+    """Return part -> what it measured -> median milliseconds: of a small step, of one product."""
     found: dict[str, dict[str, float]] = {}
     for row in latest(rows).values():
         ms = row.get("ms", row.get("median_ms"))
@@ -94,7 +89,7 @@ _COLUMNS: Sequence[tuple[str, str, Callable[[Any], str]]] = (
 
 
 def table(rows: Sequence[Row]) -> list[str]:
-    """Lines: a part each, those columns that anybody has."""
+    """Return lines: one for each part, with the columns that any part has."""
     compared = rates(rows)
     columns = [column for column in _COLUMNS if any(column[1] in row for row in compared)]
     cells = [["", *(name for name, _, _ in columns)]]
@@ -109,26 +104,6 @@ def table(rows: Sequence[Row]) -> list[str]:
     ]
 
 
-def estimates(rows: Sequence[Row]) -> list[dict[str, Any]]:
-    """For every `tree` in bf16: products a second on an L40S, reckoned."""
-    of_part = latest(rows)
-    card = of_part.get(plan.GEMM)
-    if card is None:
-        return []
-    here = Card(card["device"], card["bf16_flops"], card["bytes_per_second"], card["launch_seconds"])
-    found = []
-    for row in of_part.values():
-        if row["kind"] != plan.TREE or row["quantization"] is not None:
-            continue
-        profiled = [
-            other for other in of_part.values() if other["kind"] == plan.PROFILE and other["shape"] == row["shape"]
-        ]
-        launches = profiled[0]["calls"] if profiled else _LAUNCHES_IF_UNKNOWN
-        rate, ratio = estimate(row, here, L40S, ModelFacts.of_row(row, launches))
-        found.append({"part": row["part"], "products_per_second": rate, "measured_over_formula": ratio})
-    return found
-
-
 def report(rows: Sequence[Row], say: Callable[[str], object]) -> dict[str, Any]:
     """Says the tables; returns what the JSON line has."""
     compared = rates(rows)
@@ -139,21 +114,4 @@ def report(rows: Sequence[Row], say: Callable[[str], object]) -> dict[str, Any]:
     waits = latencies(rows)
     for part, of_part in waits.items():
         say(f"{part}, ms: " + ", ".join(f"{name} {ms:.1f}" for name, ms in of_part.items()))
-    reckoned = estimates(rows)
-    if reckoned:
-        say(
-            f"An estimate for an {L40S.name}, which was not measured ({L40S.flops / 1e12:.0f} TFLOP/s, "
-            f"{L40S.bytes_per_second / 1e9:.0f} GB/s):"
-        )
-        for item in reckoned:
-            say(
-                f"  {item['part']}: about {item['products_per_second']:.1f} products/s (here a step takes "
-                f"{item['measured_over_formula']:.2f} times what the formula says)"
-            )
-        say(f"  {FORMULA}")
-    return {"rates": compared, "latencies": waits, "estimates": {"card": L40S.name, "parts": reckoned}}
-
-
-def json_line(found: Mapping[str, Any], done: Sequence[Mapping[str, Any]]) -> str:
-    """What stands in the last line of the output, for machines."""
-    return json.dumps({**found, "parts": list(done)})
+    return {"rates": compared, "latencies": waits}

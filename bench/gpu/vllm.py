@@ -10,11 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from bench.gpu.loaded import base_config, model_shape
-from bench.gpu.plan import LISTINGS, TITLES, Part
-from bench.gpu.supervisor import GpuSettings
+from bench.gpu.plan import LISTINGS, TITLES, GpuSettings, Part
 from bench.random_model import random_config
-from bench.rivals.vllm_process import VllmProcess
-from bench.rivals.vllm_requests import Requests, autoregressive, fan_out
+from bench.rivals.vllm_process import Requests, VllmProcess, autoregressive, fan_out
 from bench.speed.contenders import VLLM_AR, VLLM_FAN_OUT
 from bench.workloads.made_up import make_workload
 from hpd_core.models import loading
@@ -33,7 +31,7 @@ _ROPE_THETA = 1_000_000.0
 
 
 def run_vllm(part: Part, settings: GpuSettings, say: Callable[[str], object]) -> Iterator[dict[str, Any]]:
-    """A row for each way of asking. vLLM takes a minute to load: where no workload is named it gets the titles, too."""
+    """Yield a row for each way of asking. vLLM loads for a minute, so the default workload brings the titles, too."""
     assert part.shape is not None
     assert settings.vllm is not None
     config = base_config(settings, part.settings)

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 import multiprocessing
 import time
 from collections.abc import Mapping
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 import torch
 
-from bench.load.measured_run import LoadedRun, run_measured
+from bench.load.measured_run import LoadedRun, make_table, print_tables, run_measured
 from hpd_core import HPDError, Record
 from hpd_core.system.device import num_cpus
 from pipelines.catalog.readers import read_piece
@@ -49,12 +51,12 @@ class JobComparison:
 
     @property
     def ratio(self) -> float:
-        """The job's speed as a share of the bare engine's."""
+        """Return the job's speed as a share of the bare engine's."""
         return self.core.seconds / self.job_seconds
 
 
 def compare(config: JobConfig, folder: Path) -> JobComparison:
-    """Runs both, one after the other, each with a freshly loaded engine. `config.output` must be a new local folder.
+    """Run both, one after the other, each with a freshly loaded engine. `config.output` must be a new local folder.
 
     Raises `UsageError` or `RunError`.
     """
@@ -73,7 +75,7 @@ def compare(config: JobConfig, folder: Path) -> JobComparison:
 
 
 def run_core(job: PlannedJob) -> CoreRun:
-    """Reads the catalog, loads the engine, then takes the time of one `extract`."""
+    """Read the catalog, load the engine, then take the time of one `extract`."""
     config = job.config
     records = read_records(job)
     num_threads = config.actors.num_threads or max(1, num_cpus() // config.actors.max)
@@ -89,7 +91,7 @@ def run_core(job: PlannedJob) -> CoreRun:
 
 
 def read_records(job: PlannedJob) -> list[Record]:
-    """The plan's records in order. Raises `UsageError` if a row is none: the two sides would not do the same."""
+    """Return the plan's records in order. Raise `UsageError` if a row is none: the two sides would not do the same."""
     files, given = job.plan.files, job.config.input
     found: list[Record] = []
     for shard in job.plan.shards:
@@ -105,9 +107,26 @@ def read_records(job: PlannedJob) -> list[Record]:
 
 
 def _admit_to_commit(output: Path) -> float:
-    """Seconds from the first admission to the last commit, and what the first shard took to be prepared."""
+    """Return the seconds from the first admission to the last commit, plus the first shard's preparation."""
     admissions = {path: path.stat().st_mtime for path in (output / "_attempts").glob("*/*.json")}
     first = min(admissions, key=admissions.__getitem__)
     commits = [path.stat().st_mtime for path in (output / "_shards").glob("*.json")]
     metrics = pq.read_table(output / "metrics" / f"part-{first.parent.name}.parquet", columns=["prepare_seconds"])
     return max(commits) - admissions[first] + float(metrics.column(0)[0].as_py())
+
+
+def report_comparison(found: JobComparison) -> dict[str, Any]:
+    """Print how much of the bare engine's speed a job keeps, and return it as plain data."""
+    bare, job = found.core, found.job
+    title = f"{bare.num_records:,} products, {job.totals['shards']} shards, {bare.num_threads} threads"
+    table = make_table(title, "", "s", "products/s", "CPU s")
+    cpu = sum(usage.cpu_seconds for usage in job.usage.values())
+    for name, seconds, cpu_seconds in (
+        ("one extract, tokenization included", bare.seconds, bare.cpu_seconds),
+        ("the job, first admission to last commit", found.job_seconds, None),
+        ("the job from start to end", job.startup_seconds + job.work_seconds + job.end_seconds, cpu),
+    ):
+        text = "" if cpu_seconds is None else f"{cpu_seconds:.1f}"
+        table.add_row(name, f"{seconds:.1f}", f"{bare.num_records / seconds:.2f}", text)
+    print_tables(table, f"The job has {found.ratio:.1%} of the bare engine's speed.")
+    return dataclasses.asdict(found) | {"ratio": found.ratio}

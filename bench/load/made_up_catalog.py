@@ -14,8 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import yaml
 
-from bench.workloads.listing_words import COUNTRIES, PRODUCTS, SENTENCES
-from bench.workloads.listings import LISTING_ATTRIBUTES, category_names, make_title
+from bench.workloads.listings import LISTING_ATTRIBUTES, WORDS, category_names, make_title
 
 ROW_GROUP_ROWS = 10_000
 FILE_ROWS = 250_000
@@ -25,7 +24,7 @@ _SCHEMA = pa.schema([(name, pa.string()) for name in ("id", "category", *COLUMNS
 
 
 def write_catalog(folder: Path, num_rows: int, seed: int, num_categories: int) -> Path:
-    """Writes `schemas.yaml` and `catalog/*.parquet` into the folder and returns the catalog's folder."""
+    """Write `schemas.yaml` and `catalog/*.parquet` into the folder. Return the catalog's folder."""
     categories = category_names(num_categories)
     catalog = folder / "catalog"
     catalog.mkdir(parents=True)
@@ -44,14 +43,16 @@ def write_catalog(folder: Path, num_rows: int, seed: int, num_categories: int) -
 
 
 def _attributes(category: str) -> list[dict[str, Any]]:
-    """Attributes of all types; each category has a prompt of its own."""
+    """Return attributes of all types; each category has a prompt of its own."""
     found = {each.name: each.model_dump(mode="json", exclude_defaults=True) for each in LISTING_ATTRIBUTES}
     found["Brand"]["description"] = f"who makes the {category.lower()}"
     return [found[name] for name in _ASKED]
 
 
 def _row(draw: random.Random, number: int, categories: Sequence[str]) -> dict[str, str]:
-    """A product, its category in no order."""
-    title = make_title(draw, draw.choice(PRODUCTS)).fields["title"]
-    text = " ".join([f"Made in {draw.choice(COUNTRIES)}, {draw.randint(80, 4000)} g.", *draw.sample(SENTENCES, 3)])
+    """Return a product of a random category."""
+    title = make_title(draw, draw.choice(WORDS["products"])).fields["title"]
+    text = " ".join(
+        [f"Made in {draw.choice(WORDS['countries'])}, {draw.randint(80, 4000)} g.", *draw.sample(WORDS["sentences"], 3)]
+    )
     return {"id": f"p{number}", "category": draw.choice(categories), "title": title, "description": text}

@@ -16,7 +16,7 @@ from hpd_core.layout import EVERYBODY, PUBLIC, visible
 
 @torch.inference_mode()
 def run_naive_hpd(model: Any, records: Sequence[ForcedRecord], batch_size: int) -> None:
-    """HPD as one would write it first: `tree` prompts in a padded batch, a 4D mask, transformers' DynamicCache.
+    """Run HPD as one would write it first: `tree` prompts in a padded batch, a 4D mask, transformers' DynamicCache.
 
     No shared prefix, no refill, logits wherever a token was fed; finished values are pruned, and a row that has
     fewer live values than the widest row of its batch is padded with masked dummy tokens (paper, 4.3.6).

@@ -38,22 +38,22 @@ THRESHOLD = 0.9
 
 
 class Guesser(ABC):
-    """Guesses the tokens behind the last one that is certain, and says what of a forward is certain."""
+    """Guesses the tokens after the last one that is certain, and says what of a forward is certain."""
 
     @abstractmethod
     def guess(self, limit: int) -> list[int]:
-        """At most `limit` tokens (block diffusion: a block)."""
+        """Return at most `limit` tokens (block diffusion: a block)."""
 
     @abstractmethod
     def accept(self, guesses: list[int], logits: Tensor) -> tuple[list[int], int]:
-        """The tokens that are certain now, and of how many guesses the keys and values stay.
+        """Return the tokens that are certain now, and of how many guesses the keys and values stay.
 
         Args:
             logits: of the last token that is certain and of every guess, as far as they were forwarded.
         """
 
     def mask(self, start: int, count: int) -> Tensor | None:
-        """Which columns each of `count` tokens from position `start` on sees; None: as a causal model has it."""
+        """Return which columns each of `count` tokens from position `start` on sees; None: causal."""
         return None
 
 
@@ -69,7 +69,7 @@ class Verified(Guesser):
 
     @abstractmethod
     def learn(self, accepted: Sequence[int], rest: Sequence[int]) -> None:
-        """Takes a forward's result: the tokens that are certain now, and what it said behind wrong guesses."""
+        """Take a forward's result: the tokens that are certain now, and what it said after wrong guesses."""
 
 
 class JacobiGuesser(Verified):
@@ -87,19 +87,19 @@ class JacobiGuesser(Verified):
         self._iterate: list[int] = []
 
     def guess(self, limit: int) -> list[int]:
-        """The block's current iterate; its last token is only read from the forward, never fed."""
+        """Return the block's current iterate; its last token is only read from the forward, never fed."""
         if not self._iterate:
             self._iterate = [self._last] * self._block
         return self._iterate[:-1][:limit]
 
     def learn(self, accepted: Sequence[int], rest: Sequence[int]) -> None:
-        """The next iterate is what the model said."""
+        """Take what the model said as the next iterate."""
         self._last = accepted[-1]
         self._iterate = list(rest)
 
 
 class NgramGuesser(Verified):
-    """What stood most often behind the last tokens so far, in the prompt and in the answer itself.
+    """What stood most often after the last tokens so far, in the prompt and in the answer itself.
 
     Ou, Chen and Tian 2024, "Lossless Acceleration of Large Language Model via Adaptive N-gram Parallel Decoding"
     (ANPD): a table of n-grams that is filled from the prompt and grows with every accepted token, of several levels:
@@ -114,7 +114,7 @@ class NgramGuesser(Verified):
         self.learn(prompt, [])
 
     def guess(self, limit: int) -> list[int]:
-        """Token after token, until no context is known."""
+        """Return token after token, until no context is known."""
         context = self._text[-max(self._levels) :]
         guesses: list[int] = []
         while len(guesses) < min(limit, self._draft) and (token := self._next([*context, *guesses])) is not None:
@@ -129,7 +129,7 @@ class NgramGuesser(Verified):
         return None
 
     def learn(self, accepted: Sequence[int], rest: Sequence[int]) -> None:
-        """Counts the n-grams that end in the accepted tokens."""
+        """Count the n-grams that end in the accepted tokens."""
         for token in accepted:
             for level in self._levels:
                 if len(self._text) >= level - 1:
@@ -147,11 +147,11 @@ class LexicalUnits(Guesser):
         self._mask_id, self._num_masks, self._threshold = mask_id, num_masks, threshold
 
     def guess(self, limit: int) -> list[int]:
-        """Masks."""
+        """Return masks."""
         return [self._mask_id] * min(limit, self._num_masks)
 
     def accept(self, guesses: list[int], logits: Tensor) -> tuple[list[int], int]:
-        """Up to the first token that the model is not sure of; no mask's keys and values stay."""
+        """Accept up to the first token that the model is not sure of; no mask's keys and values stay."""
         tokens, sure = _likeliest(logits, self._mask_id)
         unsure = next((place for place, share in enumerate(sure) if share < self._threshold), len(sure))
         return tokens[: max(1, unsure)], 0
@@ -169,11 +169,11 @@ class BlockDiffusion(Guesser):
         self._block = [mask_id] * size
 
     def guess(self, limit: int) -> list[int]:
-        """The block as it is."""
+        """Return the block as it is."""
         return list(self._block)
 
     def accept(self, guesses: list[int], logits: Tensor) -> tuple[list[int], int]:
-        """All that the model is sure of, at least one token: in an empty block the first."""
+        """Accept all that the model is sure of, at least one token: in an empty block the first."""
         tokens, sure = _likeliest(logits[-self._size - 1 : -1], self._mask_id)
         if len(tokens) < self._size:  # what stands before the block was not forwarded again
             tokens, sure = [self._mask_id, *tokens], [0.0, *sure]
@@ -188,7 +188,7 @@ class BlockDiffusion(Guesser):
         return full, 0
 
     def mask(self, start: int, count: int) -> Tensor:
-        """The prompt is causal; a token of the answer sees its whole block and all earlier ones."""
+        """Let the prompt be causal; a token of the answer sees its whole block and all earlier ones."""
         positions = torch.arange(start, start + count)
         ends = self._start + ((positions - self._start) // self._size + 1) * self._size - 1
         sights = torch.where(positions < self._start, positions, ends)
@@ -196,7 +196,7 @@ class BlockDiffusion(Guesser):
 
 
 def _likeliest(logits: Tensor, mask_id: int) -> tuple[list[int], list[float]]:
-    """The likeliest token of each row, and its probability."""
+    """Return the likeliest token of each row, and its probability."""
     scores = logits.float().index_fill(-1, torch.tensor([mask_id], device=logits.device), -torch.inf)
     best, tokens = scores.max(dim=-1)
     return tokens.tolist(), (best - scores.logsumexp(dim=-1)).exp().tolist()
@@ -233,17 +233,17 @@ def decode(
 
 
 def run_jacobi(model: Any, records: Sequence[ForcedRecord], batch_size: int) -> list[list[int]]:
-    """Jacobi decoding, one record at a time, whatever `batch_size` says. Returns what was written per record."""
+    """Run Jacobi decoding, one record at a time, whatever `batch_size` says. Return what was written per record."""
     return _run(model, records, JacobiGuesser)
 
 
 def run_anpd(model: Any, records: Sequence[ForcedRecord], batch_size: int) -> list[list[int]]:
-    """Adaptive n-gram parallel decoding, one record at a time. Returns what was written per record."""
+    """Run adaptive n-gram parallel decoding, one record at a time. Return what was written per record."""
     return _run(model, records, NgramGuesser)
 
 
 def run_lexical_units(tokenizer: Any, model: Any, records: Sequence[ForcedRecord], batch_size: int) -> list[list[int]]:
-    """Lexical units, one record at a time. Raises `UsageError` if no token can stand for masks."""
+    """Run lexical units, one record at a time. Raise `UsageError` if no token can stand for masks."""
     mask_id = mask_of(tokenizer)
     return _run(model, records, lambda prompt: LexicalUnits(mask_id, NUM_MASKS, THRESHOLD))
 
@@ -251,7 +251,7 @@ def run_lexical_units(tokenizer: Any, model: Any, records: Sequence[ForcedRecord
 def run_block_diffusion(
     tokenizer: Any, model: Any, records: Sequence[ForcedRecord], batch_size: int
 ) -> list[list[int]]:
-    """Block diffusion, one record at a time. Raises `UsageError` if no token can stand for masks."""
+    """Run block diffusion, one record at a time. Raise `UsageError` if no token can stand for masks."""
     mask_id = mask_of(tokenizer)
     return _run(model, records, lambda prompt: BlockDiffusion(prompt, mask_id, NUM_MASKS, THRESHOLD))
 

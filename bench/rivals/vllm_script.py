@@ -2,10 +2,9 @@
 
     .venv-rivals/bin/python bench/rivals/vllm_script.py WORK.json
 
-WORK.json is written by rivals/vllm_process.py: the model, and for every way of asking its requests
-(rivals/vllm_requests.py). Prints one JSON line when it is ready; then, for every line of standard input, which names a
-way of asking, runs it with an empty prefix cache and prints its seconds and answers. What was never asked costs
-nothing.
+WORK.json is written by rivals/vllm_process.py: the model, and for every way of asking its requests. Prints a JSON line
+when it is ready; then, for every line of standard input, which names a way of asking, runs it with an empty prefix
+cache and prints its seconds and answers. What was never asked costs nothing.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from typing import Any, TextIO
 
 
 def main(path: str) -> None:
-    """Loads the model, then answers standard input line by line."""
+    """Load the model, then answer standard input line by line."""
     with open(path, encoding="utf-8") as file:
         work = json.load(file)
     answers = _private_stdout()
@@ -59,14 +58,14 @@ def main(path: str) -> None:
         outputs = engine.generate(prompts, parameters, use_tqdm=False)
         seconds = time.perf_counter() - started
         written = [list(output.outputs[0].token_ids) for output in outputs]
-        if not run["stop_ids"] and not run["schemas"] and [len(ids) for ids in written] != run["limits"]:
+        if not run["schemas"] and [len(ids) for ids in written] != run["limits"]:
             raise RuntimeError("vLLM wrote other lengths than it was asked for")
         num_cut = sum(output.outputs[0].finish_reason == "length" for output in outputs)
         _say(answers, {"seconds": seconds, "answers": written, "num_cut": num_cut})
 
 
 def _parameters(run: dict[str, Any]) -> list[Any]:
-    """Greedy; exactly the limit's tokens unless something ends an answer."""
+    """Return greedy parameters: exactly the limit's tokens unless a schema ends an answer."""
     from vllm import SamplingParams
     from vllm.sampling_params import StructuredOutputsParams
 
@@ -77,14 +76,11 @@ def _parameters(run: dict[str, Any]) -> list[Any]:
             SamplingParams(max_tokens=limit, structured_outputs=shapes[number], **shared)
             for limit, number in zip(run["limits"], run["schema_of"], strict=True)
         ]
-    shared["ignore_eos"] = True  # among the stop ids, or not wanted
-    if run["stop_ids"]:
-        return [SamplingParams(max_tokens=limit, stop_token_ids=run["stop_ids"], **shared) for limit in run["limits"]]
-    return [SamplingParams(max_tokens=limit, min_tokens=limit, **shared) for limit in run["limits"]]
+    return [SamplingParams(max_tokens=limit, min_tokens=limit, ignore_eos=True, **shared) for limit in run["limits"]]
 
 
 def _private_stdout() -> TextIO:
-    """Standard output for answers alone; whatever libraries print goes to standard error."""
+    """Keep standard output for answers; whatever libraries print goes to standard error."""
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     return answers

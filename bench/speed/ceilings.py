@@ -49,7 +49,7 @@ class StepWork:
 def best_shape(
     model: Any, work: StepWork, shapes: Sequence[tuple[int, int]] = DENSE_SHAPES
 ) -> tuple[float, tuple[int, int]]:
-    """The most tokens a second of any dense batch shape, and that shape."""
+    """Return the most tokens a second of any dense batch shape, and that shape."""
     rates: dict[tuple[int, int], float] = {}
     run_dense(model, StepWork(1, 1), shapes[0])
     for rows, length in shapes:
@@ -59,7 +59,7 @@ def best_shape(
 
 
 def rows_of_large_steps(tokens: Sequence[int]) -> int:
-    """The median size of the large ones among an engine's steps: those of half of the largest one's tokens, or more.
+    """Return the median size of an engine's large steps: those of half of the largest one's tokens, or more.
 
     Args:
         tokens: of each step, at least one.
@@ -69,7 +69,7 @@ def rows_of_large_steps(tokens: Sequence[int]) -> int:
 
 
 def seconds_of(run: Callable[[], Any]) -> float:
-    """How long `run` takes."""
+    """Return how long `run` takes."""
     started = time.perf_counter()
     run()
     return time.perf_counter() - started
@@ -105,7 +105,7 @@ class Floor:
     """
 
     def __init__(self, model: Any, rows: int) -> None:
-        """`rows`: of a product, at most; `rows_of_large_steps`."""
+        """Make products of at most `rows` rows (`rows_of_large_steps`)."""
         self._rows = rows
         self._head = model.get_output_embeddings()
         layers = getattr(model.get_decoder(), "layers", None)  # families that name them otherwise are computed whole
@@ -121,7 +121,7 @@ class Floor:
 
     @torch.inference_mode()
     def run(self, work: StepWork) -> None:
-        """All products once."""
+        """Compute all products once."""
         product = self._inputs[self._head.in_features]
         for count in _blocks(work.num_tokens, self._rows):
             for module in self._layers:

@@ -9,12 +9,19 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, TypeVar
 
-from bench.rivals.continuous_batching import run_continuous
-from bench.rivals.generate import run_by_attribute, run_draft_model, run_generate, run_prompt_lookup
+import torch
+
+from bench.peak_memory import measure
+from bench.rivals.generate import (
+    run_by_attribute,
+    run_continuous,
+    run_draft_model,
+    run_generate,
+    run_prompt_lookup,
+)
 from bench.rivals.naive_hpd import run_naive_hpd
 from bench.rivals.parallel_decoding import run_anpd, run_block_diffusion, run_jacobi, run_lexical_units
-from bench.rivals.vllm_process import VllmProcess
-from bench.rivals.vllm_requests import Requests, autoregressive, fan_out, json_schema
+from bench.rivals.vllm_process import Requests, VllmProcess, autoregressive, fan_out, json_schema
 from bench.speed.ceilings import Floor, StepWork, run_dense, seconds_of
 from bench.workloads.workload import ForcedRecord, Workload
 from hpd_core import EngineConfig
@@ -33,7 +40,6 @@ BOTH_WAYS = "tree, both ways"
 CONTINUOUS = "transformers continuous batching"
 JACOBI, ANPD = "Jacobi decoding", "ANPD"
 VLLM_AR, VLLM_FAN_OUT, VLLM_SCHEMA = "vLLM AR", "vLLM fan-out", "vLLM AR, JSON schema"
-LLAMA_CPP_AR, LLAMA_CPP_FAN_OUT = "llama.cpp AR", "llama.cpp fan-out"
 LEXICAL_UNITS, BLOCK_DIFFUSION = "lexical units (LUD)", "block diffusion"
 CEILING, FLOOR = "ceiling", "floor"
 
@@ -58,8 +64,6 @@ _WHAT_IT_NEEDS = {
     VLLM_AR: "--vllm",
     VLLM_FAN_OUT: "--vllm",
     VLLM_SCHEMA: "--vllm",
-    LLAMA_CPP_AR: "--llama-cpp",
-    LLAMA_CPP_FAN_OUT: "--llama-cpp",
     BOTH_WAYS: "a model whose layers all see all tokens",
 }
 _ASSISTED = "one product at a time, transformers' assisted decoding takes no more"
@@ -74,7 +78,7 @@ class TimedRun:
     Attributes:
         num_steps: of the engine.
         steps: of the engine, where it is not another thread's: seconds and tokens of each.
-        peak_bytes: memory at its highest, above what was there before (speed/peak_memory.py).
+        peak_bytes: memory at its highest, above what was there before (peak_memory.py).
         note: what a reader of the table must know.
         code: of the engine, how it attends and whose code runs its layers.
     """
@@ -86,6 +90,12 @@ class TimedRun:
     peak_bytes: int | None = None
     note: str | None = None
     code: Mapping[str, str] | None = None
+
+
+def measured(run: Callable[[], TimedRun], device: torch.device) -> TimedRun:
+    """Run it, with its memory."""
+    done, num_bytes = measure(run, device)
+    return dataclasses.replace(done, peak_bytes=num_bytes)
 
 
 class EngineRuns:
@@ -103,7 +113,7 @@ class EngineRuns:
         *,
         warm_up: Workload | None = None,
     ) -> None:
-        """Makes no decoder yet, but sets its limits by the memory that is free now, before others' engines take some.
+        """Set the limits by the memory that is free now, before others' engines take some; make no decoder yet.
 
         Args:
             warm_up: what the first call decodes before it counts; None: the workload.
@@ -116,7 +126,7 @@ class EngineRuns:
         self._decoder: Decoder | None = None
 
     def __call__(self) -> TimedRun:
-        """One run more. Where it fails, the next one begins with a fresh decoder."""
+        """Run once more. After a failure the next run begins with a fresh decoder."""
         decoder, self._decoder = self._decoder, None
         if decoder is None:
             decoder = self._make_decoder()
@@ -127,7 +137,7 @@ class EngineRuns:
         return run
 
     def once(self) -> TimedRun:
-        """By a decoder that has done nothing yet, and that is not kept."""
+        """Run by a fresh decoder that is not kept."""
         return self._run(self._make_decoder(), self._workload)
 
     def _make_decoder(self) -> Decoder:
@@ -168,7 +178,7 @@ def contenders(
     batch_size: int,
     draft_model: Any = None,
 ) -> Contenders:
-    """Name -> a run. `draft_model`: see `load_draft_model`; None: nobody who needs one."""
+    """Return name -> a run. Without a `draft_model` (`load_draft_model`) nobody runs who needs one."""
     forced = workload.forced(model.config, config)
 
     def engine(**settings: Any) -> Callable[[], TimedRun]:
@@ -225,7 +235,7 @@ def _run_rival(
 
 @contextmanager
 def _counted_forwards(model: Any) -> Iterator[list[int]]:
-    """A list of one number: forwards so far."""
+    """Yield a list of one number: forwards so far."""
     count = [0]
 
     def add(*_: Any) -> None:
@@ -255,16 +265,14 @@ def check_names(known: Collection[str], only: Sequence[str] | None) -> None:
         UsageError: a name that nobody has, or who has it needs another option.
     """
     for name in only or ():
-        # A type of weights may stand behind it.
-        kind = next((each for each in _WHAT_IT_NEEDS if f"{name}, ".startswith(f"{each}, ")), None)
-        if name not in known and kind and not any(f"{each}, ".startswith(f"{kind}, ") for each in known):
-            raise UsageError(f"--only {name!r} needs {_WHAT_IT_NEEDS[kind]}")
+        if name not in known and name in _WHAT_IT_NEEDS:
+            raise UsageError(f"--only {name!r} needs {_WHAT_IT_NEEDS[name]}")
         if name not in known:
             raise UsageError(f"--only {name!r}: there are {', '.join(map(repr, known))}")
 
 
 def chosen(runs: dict[str, Contender], only: Sequence[str] | None, everybody: bool = False) -> dict[str, Contender]:
-    """Those that `only` names, and always `tree`, whose work the yardsticks do; None: all that take no extra asking.
+    """Return those that `only` names, and always `tree`, whose work the yardsticks do; None: all by default.
 
     Args:
         everybody: really all.
@@ -279,7 +287,7 @@ def chosen(runs: dict[str, Contender], only: Sequence[str] | None, everybody: bo
 
 
 def vllm_requests(model: Any, workload: Workload, config: EngineConfig) -> dict[str, Requests]:
-    """Name -> what vLLM is asked."""
+    """Return name -> what vLLM is asked."""
     forced = workload.forced(model.config, config)
     return {
         VLLM_AR: autoregressive(forced),
@@ -290,7 +298,7 @@ def vllm_requests(model: Any, workload: Workload, config: EngineConfig) -> dict[
 
 
 def vllm_contenders(vllm: VllmProcess, requests: dict[str, Requests]) -> Contenders:
-    """Name -> a run of vLLM, already started with these requests."""
+    """Return name -> a run of vLLM, already started with these requests."""
     num_forced = sum(requests[VLLM_AR].limits)
     return {name: partial(_run_vllm, vllm, name, bool(asked.schemas), num_forced) for name, asked in requests.items()}
 
@@ -310,7 +318,7 @@ def _run_vllm(vllm: VllmProcess, name: str, has_schema: bool, num_forced: int) -
 
 
 def yardsticks(model: Any, work: StepWork, rows: int, shape: tuple[int, int], attention: str) -> Contenders:
-    """Name -> a run of as much work.
+    """Return name -> a run of as much work.
 
     Args:
         rows: of the floor's products.

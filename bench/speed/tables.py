@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.speed.contenders import CEILING, FLOOR, GENERATE, NAIVE, TREE, TimedRun
-from bench.speed.measured_rounds import RoundComparison
+from bench.speed.rounds import RoundComparison
 from hpd_core.extractor import versions
 from hpd_core.models import description
 
@@ -29,7 +29,7 @@ def report(
     batch_size: int,
     other_facts: Mapping[str, Any],
 ) -> None:
-    """The table, then the JSON line. `batch_size`: of the rivals."""
+    """Print the table, then the JSON line. `batch_size`: of the rivals."""
     results = found.results
     seconds = {name: [run.seconds for run in runs] for name, runs in results.items()}
     medians = {name: statistics.median(values) for name, values in seconds.items()}
@@ -59,7 +59,7 @@ def report(
         f"{'; '.join(efficiencies)}: {tree.num_tokens:,} tokens, {tree.num_logits:,} of them with logits, as 'tree' "
         f"needs. The last {len(efficiencies)} columns are their time, token for token, in percent of the row's. Dense "
         f"batches of {found.dense_shape[0]} x {found.dense_shape[1]} tokens, {found.dense_attention} attention.",
-        f"{_MEMORY_NOTE}. vLLM's and llama.cpp's: of their processes, above what they hold when they are ready. "
+        f"{_MEMORY_NOTE}. vLLM's: of its processes, above what they hold when it is ready. "
         "Not measured where there is no number.",
     ]
     said = {name: runs[0].note for name, runs in results.items() if runs[0].note is not None}
@@ -96,7 +96,7 @@ def report_latencies(
     peaks: Mapping[str, int | None],
     other_facts: dict[str, Any],
 ) -> None:
-    """The table, then the JSON line."""
+    """Print the table, then the JSON line."""
     num_records = len(waits[TREE]) // repeats
     seconds = {contender: [run.seconds for run in runs] for contender, runs in waits.items()}
     found: dict[str, dict[str, Any]] = {

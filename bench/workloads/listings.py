@@ -11,11 +11,23 @@ import itertools
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
-from bench.workloads import listing_words as words
+import yaml
+
 from bench.workloads.workload import Answer
 from hpd_core import Attribute, Member, Unit
 from hpd_core.text.template import render_document
+
+WORDS: Mapping[str, list[str]] = yaml.safe_load(Path(__file__).with_name("listing_words.yaml").read_text("utf-8"))
+
+_ASPECTS = {
+    "colour": WORDS["colours"],
+    "material": WORDS["materials"],
+    "origin": WORDS["countries"],
+    "finish": WORDS["finishes"],
+}
+"""What may be asked about a part, and the answers."""
 
 LISTING_ATTRIBUTES = (
     Attribute(name="Brand", description="as printed on the product"),
@@ -31,8 +43,8 @@ LISTING_ATTRIBUTES = (
     Attribute(name="Pack count", type="number"),
     Attribute(name="Features", multiple=True),
     Attribute(name="Care", description="how it is cleaned"),
-    Attribute(name="Age group", type="enum", values=tuple(Member(label=age) for age in words.AGES)),
-    Attribute(name="Power source", type="enum", values=tuple(Member(label=power) for power in words.POWER)),
+    Attribute(name="Age group", type="enum", values=tuple(Member(label=age) for age in WORDS["ages"])),
+    Attribute(name="Power source", type="enum", values=tuple(Member(label=power) for power in WORDS["power"])),
     Attribute(name="Indoor use only", type="boolean"),
 )
 
@@ -60,7 +72,7 @@ class Listing:
 
 
 def make_listing(draw: random.Random, product: str, num_tokens: int, count: Callable[[Sequence[str]], int]) -> Listing:
-    """A long listing with LISTING_ATTRIBUTES, of about `num_tokens`.
+    """Make a long listing with LISTING_ATTRIBUTES, of about `num_tokens`.
 
     Args:
         count: tokens of some texts.
@@ -69,21 +81,13 @@ def make_listing(draw: random.Random, product: str, num_tokens: int, count: Call
     def maybe(choices: Sequence[str]) -> str | None:
         return draw.choice(choices) if draw.random() < _STATED else None
 
-    brand, series, colour = (
-        draw.choice(words.BRANDS),
-        draw.choice(words.SERIES),
-        maybe(words.COLOURS),
-    )
-    adjective, place, pack = (
-        draw.choice(words.ADJECTIVES),
-        draw.choice(words.PLACES),
-        maybe(words.PACKS[1:]),
-    )
-    material, care, country = maybe(words.MATERIALS), maybe(words.CARE), maybe(words.COUNTRIES)
-    age, power, indoor = maybe(words.AGES), maybe(words.POWER), maybe(("true", "false"))
+    brand, series, colour = draw.choice(WORDS["brands"]), draw.choice(WORDS["series"]), maybe(WORDS["colours"])
+    adjective, place, pack = draw.choice(WORDS["adjectives"]), draw.choice(WORDS["places"]), maybe(WORDS["packs"][1:])
+    material, care, country = maybe(WORDS["materials"]), maybe(WORDS["care"]), maybe(WORDS["countries"])
+    age, power, indoor = maybe(WORDS["ages"]), maybe(WORDS["power"]), maybe(("true", "false"))
     weight, *sides = (str(draw.randint(low, high)) for low, high in ((80, 4000), (10, 120), (5, 80), (2, 60)))
     is_measured = draw.random() < _STATED
-    features = draw.sample(words.FEATURES, draw.randint(0, 4))
+    features = draw.sample(WORDS["features"], draw.randint(0, 4))
     title = f"{brand} {series} {adjective} {product} for {place}"
     title += (f", {colour}" if colour else "") + (f" - Pack of {pack}" if pack else "")
     bullets = [
@@ -110,7 +114,7 @@ def make_listing(draw: random.Random, product: str, num_tokens: int, count: Call
 def make_variants(
     draw: random.Random, product: str, num_tokens: int, count: Callable[[Sequence[str]], int], size: int
 ) -> list[Listing]:
-    """A listing in several colours and packs, 50 at most, which have its bullets and description in front.
+    """Make a listing in several colours and packs, 50 at most, with the same bullets and description in front.
 
     What differs is in the title, or in a line of its own below it. Other arguments as `make_listing` has them.
     """
@@ -119,7 +123,7 @@ def make_variants(
     has_line = draw.random() < 0.5
     common = {name: one.fields[name] for name in ("bullets", "description")}
     variants = []
-    for colour, pack in draw.sample(list(itertools.product(words.COLOURS, words.PACKS)), size):
+    for colour, pack in draw.sample(list(itertools.product(WORDS["colours"], WORDS["packs"])), size):
         if has_line:
             fields = common | {"title": title, "variant": f"Colour: {colour}" + (f", pack of {pack}" if pack else "")}
         else:
@@ -131,22 +135,22 @@ def make_variants(
 
 
 def make_title(draw: random.Random, product: str) -> Listing:
-    """A title alone, of 20 to 30 tokens, with TITLE_ATTRIBUTES."""
-    brand, series = draw.choice(words.BRANDS), draw.choice(words.SERIES)
+    """Make a title alone, of 20 to 30 tokens, with TITLE_ATTRIBUTES."""
+    brand, series = draw.choice(WORDS["brands"]), draw.choice(WORDS["series"])
     colour, material, pack = (
         draw.choice(choices) if draw.random() < _STATED else None
-        for choices in (words.COLOURS, words.MATERIALS, words.PACKS[1:])
+        for choices in (WORDS["colours"], WORDS["materials"], WORDS["packs"][1:])
     )
-    title = f"{brand} {series} {draw.choice(words.ADJECTIVES)} {product} for {draw.choice(words.PLACES)}"
+    title = f"{brand} {series} {draw.choice(WORDS['adjectives'])} {product} for {draw.choice(WORDS['places'])}"
     title += "".join(f", {word}" for word in (material, colour) if word) + (f" - Pack of {pack}" if pack else "")
     answers = (brand, series, product, colour, material, pack)
     return Listing({"title": title}, [None if answer is None else [answer] for answer in answers])
 
 
 def make_specification(draw: random.Random, product: str, names: Sequence[str]) -> Listing:
-    """A title and a table with most of the attributes of these names (of `specification_names`)."""
-    values = [draw.choice(words.ASPECTS[name.split()[1]]) if draw.random() < _STATED else None for name in names]
-    title = f"{draw.choice(words.BRANDS)} {draw.choice(words.SERIES)} {product}, {draw.choice(words.COLOURS)}"
+    """Make a title and a table with most of the attributes of these names (`specification_names`)."""
+    values = [draw.choice(_ASPECTS[name.split()[1]]) if draw.random() < _STATED else None for name in names]
+    title = f"{draw.choice(WORDS['brands'])} {draw.choice(WORDS['series'])} {product}, {draw.choice(WORDS['colours'])}"
     table = [f"{name}: {value}" for name, value in zip(names, values, strict=True) if value is not None]
     return Listing(
         {"title": title, "specifications": "\n".join(table)}, [None if value is None else [value] for value in values]
@@ -154,27 +158,27 @@ def make_specification(draw: random.Random, product: str, names: Sequence[str]) 
 
 
 def specification_names() -> list[str]:
-    """Every attribute that a specification may have."""
-    return [f"{part} {aspect}" for part in words.PARTS for aspect in words.ASPECTS]
+    """Return every attribute that a specification may have."""
+    return [f"{part} {aspect}" for part in WORDS["parts"] for aspect in _ASPECTS]
 
 
 def category_names(count: int) -> list[str]:
-    """Names of categories, all different.
+    """Return names of categories, all different.
 
     Raises:
         ValueError: there are not so many.
     """
-    names = [f"{adjective} {product}s" for product in words.PRODUCTS for adjective in words.ADJECTIVES]
+    names = [f"{adjective} {product}s" for product in WORDS["products"] for adjective in WORDS["adjectives"]]
     if count > len(names):
         raise ValueError(f"{count} categories are asked for, there are {len(names)} names")
     return names[:count]
 
 
 def _filler(draw: random.Random, num_tokens: int, count: Callable[[Sequence[str]], int]) -> str:
-    """Sentences that answer nothing, of about so many tokens."""
+    """Return sentences that answer nothing, of about so many tokens."""
     text, total = "", 0
     while True:
-        for sentence in draw.sample(words.SENTENCES, len(words.SENTENCES)):
+        for sentence in draw.sample(WORDS["sentences"], len(WORDS["sentences"])):
             size = count([f" {sentence}"])
             if total + size / 2 > num_tokens:
                 return text

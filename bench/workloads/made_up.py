@@ -18,10 +18,10 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from bench.workloads.listing_words import PRODUCTS
 from bench.workloads.listings import (
     LISTING_ATTRIBUTES,
     TITLE_ATTRIBUTES,
+    WORDS,
     Listing,
     category_names,
     make_listing,
@@ -58,7 +58,7 @@ class _Maker:
 def make_workload(
     name: str, tokenizer: Any, max_value_tokens: int, limit: int | None = None, seed: int = 0
 ) -> Workload:
-    """The workload of that name.
+    """Make the workload of that name.
 
     Args:
         limit: so many records, in `categories` at most; the first of more are the same.
@@ -78,34 +78,36 @@ _LISTED = CategorySchema(category="Home & Outdoor", attributes=LISTING_ATTRIBUTE
 
 def _listings(maker: _Maker) -> Workload:
     count = _counter(maker.tokenizer)
-    made = [make_listing(maker.draw, maker.draw.choice(PRODUCTS), LISTING_TOKENS, count) for _ in range(maker.size)]
+    made = [
+        make_listing(maker.draw, maker.draw.choice(WORDS["products"]), LISTING_TOKENS, count) for _ in range(maker.size)
+    ]
     return _workload(maker, [_LISTED] * maker.size, made)
 
 
 def _titles(maker: _Maker) -> Workload:
     schema = CategorySchema(category="Home & Outdoor", attributes=TITLE_ATTRIBUTES)
-    made = [make_title(maker.draw, maker.draw.choice(PRODUCTS)) for _ in range(maker.size)]
+    made = [make_title(maker.draw, maker.draw.choice(WORDS["products"])) for _ in range(maker.size)]
     return _workload(maker, [schema] * maker.size, made)
 
 
 def _variants(maker: _Maker) -> Workload:
-    """Half of the families have one or two, a few have many: 1 in k, of those of k."""
+    """Make families of 1 to LARGEST_FAMILY listings; a family of k is drawn with weight 1 / k."""
     count, sizes = _counter(maker.tokenizer), range(1, LARGEST_FAMILY + 1)
     made: list[Listing] = []
     while len(made) < maker.size:
         (size,) = maker.draw.choices(sizes, [1 / size for size in sizes])
-        made += make_variants(maker.draw, maker.draw.choice(PRODUCTS), LISTING_TOKENS, count, size)
+        made += make_variants(maker.draw, maker.draw.choice(WORDS["products"]), LISTING_TOKENS, count, size)
     return _workload(maker, [_LISTED] * maker.size, made[: maker.size])
 
 
 def _counter(tokenizer: Any) -> Callable[[Sequence[str]], int]:
-    """Tokens of some texts."""
+    """Return a function that counts the tokens of some texts."""
     segments = SegmentTokenizer(tokenizer)
     return lambda texts: sum(map(len, segments.encode_text(texts)))
 
 
 def _skewed(maker: _Maker) -> Workload:
-    """As `wide`, of 8 attributes, with lengths of its own."""
+    """Make `wide` with 8 attributes and lengths of its own."""
     workload = _specifications(maker, ATTRIBUTES_OF_CATEGORY)
     draw = random.Random(maker.seed)
 
@@ -140,11 +142,11 @@ def _specified(category: str, names: Sequence[str]) -> CategorySchema:
 
 def _of(schema: CategorySchema, maker: _Maker) -> Listing:
     names = [attribute.name for attribute in schema.attributes]
-    return make_specification(maker.draw, maker.draw.choice(PRODUCTS), names)
+    return make_specification(maker.draw, maker.draw.choice(WORDS["products"]), names)
 
 
 def _workload(maker: _Maker, schemas: Sequence[CategorySchema], listings: Sequence[Listing]) -> Workload:
-    """`schemas`: of each listing."""
+    """Make a workload of listings. `schemas`: of each listing."""
     records = [
         Record(f"made-{number:05d}", schema.category, listing.fields)
         for number, (schema, listing) in enumerate(zip(schemas, listings, strict=True))

@@ -41,19 +41,19 @@ class ForcedRecord:
 
     @property
     def lengths(self) -> list[int]:
-        """Tokens of each value that is decoded apart, the closing one included."""
+        """Return the tokens of each value that is decoded apart, the closing one included."""
         found: list[int] = self.layout.max_new_tokens.tolist()
         return found
 
     @property
     def trunk(self) -> list[int]:
-        """The prompt up to the first key."""
+        """Return the prompt up to the first key."""
         ids: list[int] = self.layout.trunk.tolist()
         return ids
 
 
 def branch_prompts(layout: Layout) -> list[list[int]]:
-    """A prompt for each attribute of a `tree`: the trunk and the attribute's key."""
+    """Return a prompt for each attribute of a `tree`: the trunk and the attribute's key."""
     trunk: list[int] = layout.trunk.tolist()
     start, prompts = len(trunk), []
     for end in (layout.ends + 1).tolist():
@@ -87,7 +87,7 @@ class Workload:
         records: Sequence[Record],
         answers: Sequence[Sequence[Answer]],
     ) -> Self:
-        """Values as long as these answers (per record and attribute of its schema)."""
+        """Make values as long as these answers (per record and attribute of its schema)."""
         segments = SegmentTokenizer(tokenizer)
         endings = segments.endings(len(tokenizer))
         lengths, own_lengths = [], []
@@ -106,7 +106,7 @@ class Workload:
 
     @classmethod
     def of_gold(cls, tokenizer: Any, job: JobConfig, gold_path: str, limit: int | None) -> Self:
-        """The job's records that have an answer in a gold file, each value as long as its answer there.
+        """Take the job's records that a gold file has, each value as long as its answer there.
 
         Raises:
             UsageError: there is none.
@@ -129,7 +129,7 @@ class Workload:
         return cls.of_answers(tokenizer, schemas, records, answers)
 
     def prompts(self, model_config: Any, config: EngineConfig, *, natural: bool = False) -> list[Prompt]:
-        """All prompts of one layout, each value's length fixed; `natural`: bounded by K_max instead."""
+        """Return all prompts of one layout, each value's length fixed; `natural`: bounded by K_max instead."""
         builder = PromptBuilder(self.tokenizer, config, description.max_positions(model_config))
         prepared, refusals = builder.build(self.records, self.schemas, self.documents)
         if refusals:
@@ -144,12 +144,12 @@ class Workload:
         return prepared
 
     def forced(self, model_config: Any, config: EngineConfig) -> list[ForcedRecord]:
-        """The same records for the rivals, asked in the same words."""
+        """Return the same records for the rivals, asked in the same words."""
         prepared = self.prompts(model_config, config.model_copy(update={"layout": "tree"}))
         return self._asked(prepared, config, [sum(self.lengths[item.slots[0].trunk]) for item in prepared])
 
     def unforced(self, prepared: Sequence[Prompt], config: EngineConfig) -> list[ForcedRecord]:
-        """Prompts of `tree` for the rivals, with answers as long as the prompts allow at most."""
+        """Return prompts of `tree` for the rivals, with answers as long as the prompts allow at most."""
         return self._asked(prepared, config, [int(item.layout.max_new_tokens.sum()) for item in prepared])
 
     def _asked(
@@ -164,7 +164,7 @@ class Workload:
         return records
 
     def refuse_unfit(self, model_config: Any, config: EngineConfig, contenders: Iterable[str]) -> None:
-        """Finds out before hours of work whether the layouts among the contenders take every record.
+        """Find out before hours of work whether the layouts among the contenders take every record.
 
         Raises:
             UsageError: one of them does not.
@@ -175,7 +175,7 @@ class Workload:
     # The same work, changed in one thing.
 
     def part(self, numbers: Sequence[int]) -> Self:
-        """Only the records of these numbers."""
+        """Keep only the records of these numbers."""
         return dataclasses.replace(
             self,
             records=[self.records[number] for number in numbers],
@@ -185,7 +185,7 @@ class Workload:
         )
 
     def with_attributes(self, count: int) -> Self:
-        """So many attributes in every category: the first ones, or all of them several times under new names."""
+        """Give every category so many attributes: the first ones, or all of them several times under new names."""
         schemas = {category: _with_attributes(schema, count) for category, schema in self.schemas.items()}
         return dataclasses.replace(
             self,
@@ -195,16 +195,16 @@ class Workload:
         )
 
     def with_values_of(self, num_tokens: int) -> Self:
-        """Every value of so many tokens."""
+        """Give every value so many tokens."""
         return self.with_lengths([[num_tokens] * len(lengths) for lengths in self.lengths])
 
     def with_lengths(self, lengths: Sequence[Sequence[int]]) -> Self:
-        """Values of these lengths, whoever decodes them."""
+        """Give values these lengths, whoever decodes them."""
         return dataclasses.replace(self, lengths=lengths, own_lengths=lengths)
 
 
 def _one_by_one(prompt: Prompt) -> list[Prompt]:
-    """A prompt for each record. The engine decodes identical texts once; rivals that are given lengths do not."""
+    """Return a prompt for each record. The engine decodes identical texts once; rivals of given lengths do not."""
     twins = [[Slot(twin, slot.branch) for slot in prompt.slots] for twin in prompt.twins]
     return [Prompt(prompt.layout, prompt.prefix_key, slots) for slots in (prompt.slots, *twins)]
 
@@ -223,6 +223,6 @@ def _with_attributes(schema: CategorySchema, count: int) -> CategorySchema:
 
 
 def _answers(product: GoldProduct, schema: CategorySchema) -> list[Answer]:
-    """What a model that knows the answers would say; an attribute without a label is null."""
+    """Return what a model that knows the answers would say; an attribute without a label is null."""
     values = [product.values.get(attribute.name) for attribute in schema.attributes]
     return [[forms[0] for forms in value.items] if value and not value.is_absent else None for value in values]

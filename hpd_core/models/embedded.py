@@ -118,24 +118,6 @@ def embedded_model_folder(name: str) -> Path:
     return folder
 
 
-def embedded_gguf(name: str) -> Path:
-    """Return the GGUF file of the embedded model `name` (one of `EMBEDDED_MODELS`); download it the first time.
-
-    Safe to call from several processes at once: one downloads, the others wait.
-
-    Raises:
-        ModelError: download failed, or the file is not the one we know (SHA-256).
-    """
-    model = EMBEDDED_MODELS[name]
-    path = cache_folder() / "models" / f"{name}-{_digest(model)}.gguf"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with FileLock(f"{path}.lock"):
-        if not path.is_file():
-            with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{name}-") as scratch:
-                _fetch_gguf(model, Path(scratch)).replace(path)
-    return path
-
-
 def _fetch_gguf(model: EmbeddedModel, scratch: Path) -> Path:
     target = scratch / f"{model.name}.gguf"
     with target.open("wb") as out:

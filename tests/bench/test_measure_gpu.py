@@ -36,7 +36,7 @@ def facts(result: Result) -> dict[str, Any]:
 
 
 def workers() -> list[psutil.Process]:
-    return [child for child in psutil.Process().children() if "bench.gpu.worker" in " ".join(child.cmdline())]
+    return [child for child in psutil.Process().children() if "spawn_main" in " ".join(child.cmdline())]
 
 
 def test_a_part_that_hangs_or_dies_or_fails_does_not_take_the_others_along(
@@ -69,7 +69,6 @@ def test_a_part_that_hangs_or_dies_or_fails_does_not_take_the_others_along(
     assert floor["rows"] == tree["large_steps"]["tokens"]
     [rated] = [rate for rate in found["rates"] if rate["part"] == "8b:tree"]
     assert rated["of floor"] == pytest.approx(floor["seconds"] / tree["seconds"])
-    assert found["estimates"]["parts"][0]["part"] == "8b:tree"
     # Measured later into the same folder, it stands in the same table.
     again = rehearse(out, "8b:titles:tree+short-keys", tiny_model_dir)
     assert again.exit_code == 0, again.output
@@ -78,7 +77,7 @@ def test_a_part_that_hangs_or_dies_or_fails_does_not_take_the_others_along(
 
 def test_a_call_of_a_plan_takes_its_time_and_no_more() -> None:
     for name in ("call1", "call2"):
-        parts = plan.parts(None, name, has_vllm=True, has_bitsandbytes=False, rehearsal=False)
+        parts = plan.parts(None, name, has_vllm=True, rehearsal=False)
         # vLLM's seconds have its start in them.
         ours = [part for part in parts if part.kind != plan.VLLM]
         processes = sum(one.process != before.process for before, one in pairwise([plan.parse("gemm"), *ours]))
@@ -98,7 +97,7 @@ def test_what_a_measurement_imports_is_packed() -> None:
     "parts",
     [
         "8b:ceiling,8b:generate,8b:single,8b:small-steps",
-        "1.7b:profile,1.7b:launches",
+        "1.7b:profile",
         "0.6b:tree+fp8,0.6b:floor+fp8",
     ],
 )

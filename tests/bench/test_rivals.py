@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from bench.rivals.continuous_batching import run_continuous
-from bench.rivals.generate import run_by_attribute, run_generate, run_prompt_lookup
+from bench.rivals.generate import run_by_attribute, run_continuous, run_generate, run_prompt_lookup
 from bench.rivals.parallel_decoding import BlockDiffusion, LexicalUnits, decode, run_anpd, run_jacobi
 from bench.speed.contenders import (
     ANPD,

@@ -7,22 +7,19 @@ A process's peak only ever grows, so it is set back before each run: on a GPU to
 from __future__ import annotations
 
 import ctypes
-import dataclasses
 import gc
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TypeVar
+from pathlib import Path
+from typing import Literal, TypeVar
 
 import torch
-
-from bench.rivals.resident_memory import reset_peak, status
-from bench.speed.contenders import TimedRun
 
 Result = TypeVar("Result")
 
 
 def measure(run: Callable[[], Result], device: torch.device) -> tuple[Result, int | None]:
-    """The result of `run`, and the bytes it took at its peak above what was there; None where no peak can be set back.
+    """Return the result of `run`, and its bytes at the peak above what was there; None where no peak can be set back.
 
     Memory that earlier runs have left behind is given back first, as far as it can be.
     """
@@ -43,7 +40,19 @@ def measure(run: Callable[[], Result], device: torch.device) -> tuple[Result, in
     return result, max(0, status("self", "VmHWM") - before)
 
 
-def measured(run: Callable[[], TimedRun], device: torch.device) -> TimedRun:
-    """A contender's run, with its memory."""
-    done, num_bytes = measure(run, device)
-    return dataclasses.replace(done, peak_bytes=num_bytes)
+def reset_peak(process: int | Literal["self"]) -> bool:
+    """Set a process's peak back to what it holds now. Return False where that cannot be, as outside of Linux."""
+    try:
+        Path(f"/proc/{process}/clear_refs").write_text("5")
+    except OSError:
+        return False
+    return True
+
+
+def status(process: int | Literal["self"], name: Literal["VmRSS", "VmHWM"]) -> int:
+    """Return the bytes held now, or at the peak, from a line like `VmHWM:   1234 kB`."""
+    path = Path(f"/proc/{process}/status")
+    for line in path.read_text().splitlines():
+        if line.startswith(f"{name}:"):
+            return int(line.split()[1]) * 1024
+    raise OSError(f"{path} has no {name}")

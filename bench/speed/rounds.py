@@ -1,12 +1,14 @@
-"""One product at a time: how long a user waits who asks about one product. `benchmark.py --workload single`.
+"""Everybody on the same records, round after round, so that a slow moment of the machine does not fall on one of them.
 
-Every product is decoded alone, one after the other. The category's prefix is computed again for each of them, as for
-the first product of a category (vLLM's cache of prefixes is emptied); "prefix known" is how long every further one
-takes.
+`compare` gives each contender all records at once. `ask_alone` gives each one product at a time: how long a user waits
+who asks about one product (`benchmark.py --workload single`). There the category's prefix is computed again for each
+product, as for the first of a category (vLLM's cache of prefixes is emptied); "prefix known" is how long every further
+one takes.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
@@ -15,19 +17,99 @@ from typing import Any
 import torch
 
 from bench.rivals.generate import run_generate
-from bench.rivals.vllm_process import VllmProcess
-from bench.rivals.vllm_requests import Requests, autoregressive, fan_out
-from bench.speed.ceilings import seconds_of
-from bench.speed.contenders import GENERATE, TREE, VLLM_AR, VLLM_FAN_OUT, TimedRun
-from bench.speed.peak_memory import measured
+from bench.rivals.vllm_process import Requests, VllmProcess, autoregressive, fan_out
+from bench.speed.ceilings import best_shape, rows_of_large_steps, seconds_of
+from bench.speed.contenders import (
+    GENERATE,
+    TREE,
+    VLLM_AR,
+    VLLM_FAN_OUT,
+    Contenders,
+    EngineRuns,
+    TimedRun,
+    measured,
+    yardsticks,
+)
 from bench.workloads.workload import ForcedRecord, Workload
 from hpd_core import EngineConfig
 from hpd_core.decoding.decoder import Decoder
 from hpd_core.decoding.prompt import Prompt
 from hpd_core.models import description, steering
+from hpd_core.system.device import is_out_of_memory
 from hpd_core.text.endings import Endings
 
 PREFIX_KNOWN = "tree, prefix known"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class RoundComparison:
+    """What was found.
+
+    Attributes:
+        dense_shape: (rows, length) of the ceiling's batches.
+        dense_attention: transformers' way to attend in them.
+        results: name -> a run for every round.
+        out_of_memory: names of those for whom the memory is too small.
+    """
+
+    dense_shape: tuple[int, int]
+    dense_attention: str
+    results: dict[str, list[TimedRun]]
+    out_of_memory: list[str]
+
+
+def compare(
+    model: Any,
+    workload: Workload,
+    config: EngineConfig,
+    runs: Contenders,
+    repeats: int,
+    outside: Collection[str],
+    say: Callable[[str], object],
+) -> RoundComparison:
+    """Run the contenders `runs` and the yardsticks, `repeats` rounds. Drop those who run out of memory.
+
+    Args:
+        outside: names of those who run in a process of their own.
+
+    Raises:
+        UsageError: a record that cannot be taken.
+    """
+    workload.refuse_unfit(model.config, config, runs.keys() - outside)
+    say("looking for the best dense batch")
+    tree = config.model_copy(update={"layout": "tree"})
+    first = EngineRuns(model, workload, tree).once()
+    work = first.work
+    assert work is not None
+    rows = rows_of_large_steps([tokens for _, tokens in first.steps])
+    found: dict[str, tuple[float, tuple[int, int]]] = {}
+    for attention in steering.own_attentions(model):
+        with steering.own_attention(model, attention):
+            found[attention] = best_shape(model, work)
+    attention = max(found, key=lambda name: found[name])
+    shape = found[attention][1]
+    limits = yardsticks(model, work, rows, shape, attention)
+    results: dict[str, list[TimedRun]] = {name: [] for name in runs | limits}
+    out_of_memory: list[str] = []
+    # Rounds over all contenders, so that a slow moment of the machine does not fall on one of them.
+    for number in range(repeats):
+        for name, run in (runs | limits).items():
+            if name not in results:
+                continue
+            say(f"round {number + 1}/{repeats}: {name}")
+            # Another process measures its own memory, and the yardsticks' says nothing.
+            # To measure takes memory away from this process, which is to have it back from then on.
+            is_measured = number == 0 and name not in outside and name not in limits
+            try:
+                results[name].append(measured(run, model.device) if is_measured else run())
+            except (RuntimeError, MemoryError) as error:
+                # A rival that does not fit must not take the others' numbers with it.
+                if name == TREE or name in limits or not is_out_of_memory(error):
+                    raise
+                out_of_memory.append(name)
+                del results[name]
+                say(f"{name}: out of memory")
+    return RoundComparison(shape, attention, results, out_of_memory)
 
 
 Ask = Callable[[int], TimedRun]
@@ -35,7 +117,7 @@ Ask = Callable[[int], TimedRun]
 
 
 def askers(model: Any, workload: Workload, config: EngineConfig) -> dict[str, Ask]:
-    """Name -> how it decodes one product."""
+    """Return name -> how it decodes one product."""
     forced = workload.forced(model.config, config)
 
     def generate(attention: str, number: int) -> TimedRun:
@@ -55,7 +137,7 @@ def askers(model: Any, workload: Workload, config: EngineConfig) -> dict[str, As
 
 
 def vllm_requests_alone(records: Sequence[ForcedRecord]) -> dict[str, Requests]:
-    """What vLLM is asked of each product, under a name of its own."""
+    """Return what vLLM is asked of each product, under a name of its own."""
     return {
         _asked(name, number): requests
         for number, record in enumerate(records)
@@ -64,7 +146,7 @@ def vllm_requests_alone(records: Sequence[ForcedRecord]) -> dict[str, Requests]:
 
 
 def vllm_askers(vllm: VllmProcess) -> dict[str, Ask]:
-    """Name -> how vLLM, started with `vllm_requests_alone`, decodes one product.
+    """Return name -> how vLLM, started with `vllm_requests_alone`, decodes one product.
 
     It does not tell its steps: a request gets a token in each at most, so there are as many as the longest answer has.
     """
@@ -81,7 +163,7 @@ def _asked(name: str, number: int) -> str:
 
 
 def engine_asker(model: Any, workload: Workload, config: EngineConfig, *, is_prefix_known: bool = False) -> Ask:
-    """How a decoder of the engine decodes one product, whose category's prefix it computes for each, or knows."""
+    """Return how an engine's decoder decodes one product. It computes the category's prefix for each, or knows it."""
     vocab_size = model.get_output_embeddings().weight.shape[0]
     decoder = Decoder(model, Endings.none(vocab_size), config, description.cache_shape(model))
     prompts = workload.prompts(model.config, config)
@@ -115,7 +197,7 @@ def ask_alone(
     device: torch.device,
     say: Callable[[str], object],
 ) -> tuple[dict[str, list[TimedRun]], dict[str, int | None]]:
-    """Every product `repeats` times, by everybody in turn.
+    """Ask everybody in turn for every product, `repeats` times.
 
     Args:
         outside: names of those in a process of their own, which measure their own memory.
