@@ -103,9 +103,9 @@ class EngineConfig(Section):
         None,
         gt=0,
         lt=1,
-        description="'tree': what is chosen among members (booleans, enums, stated numbers, verbatim strings) is "
-        "answered where its `probability` comes up to this, else with null; half of the F1 that is to be expected "
-        "makes F1 highest. null: null where the model gives null one half",
+        description="an answer of a lower `probability` becomes null, and what is chosen among members (booleans, "
+        "enums, stated numbers, verbatim strings) is a value where one comes up to this. Half of the F1 that is to be "
+        "expected makes F1 highest; more makes up fewer values. null: only what the model says is null",
     )
     tensor_parallel: int = Field(
         1,
@@ -130,11 +130,6 @@ class EngineConfig(Section):
             )
         if self.strings == "verbatim" and (problem := self.why_not_verbatim):
             raise ValueError(f"strings 'verbatim' {problem}")
-        if self.answer_threshold is not None:
-            if self.max_scored_tokens == 0:
-                raise ValueError("answer_threshold is for answers that are scored: set max_scored_tokens above 0")
-            if problem := self.why_not_verbatim:
-                raise ValueError(f"answer_threshold {problem}")
         return self
 
     @property

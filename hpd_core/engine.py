@@ -149,7 +149,8 @@ class Engine(Extractor):
         left: Sequence[TextLeft] | None = None,
     ) -> ExtractionFuture:
         prompts, refusals = self._builder.build(records, schemas, document_ids, wanted, left)
-        results = RecordResults(list(records), dict(schemas), refusals, self._segments, self._runs)
+        threshold = self.config.answer_threshold
+        results = RecordResults(list(records), dict(schemas), refusals, self._segments, self._runs, threshold)
         future = ExtractionFuture()
         self._queue.add([Request(prompts, future, results.of)])
         return future

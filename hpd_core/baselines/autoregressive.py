@@ -80,7 +80,7 @@ class AutoregressiveBaseline(Extractor):
         if self.config.strings != "free":
             raise ModelError("engine.strings is 'verbatim', and " + _NOT_VERBATIM)
         if self.config.answer_threshold is not None:
-            raise ModelError("engine.answer_threshold is for decoding with 'hpd': 'ar' scores no answers")
+            raise ModelError("engine.answer_threshold is for decoding with 'hpd': 'ar' has no probabilities")
         self._weights = Weights.of(model)
         steering.use_own_attention(model)
         self.attention = str(model.config._attn_implementation)

@@ -136,13 +136,19 @@ NO_NUMBERS = Refusal(
 
 @dataclass(frozen=True, slots=True)
 class RecordResults:
-    """Maker of the results of one call: its records, and the refusals of those not decoded, by record number."""
+    """Maker of the results of one call.
+
+    Attributes:
+        refusals: of the records that were not decoded, by record number.
+        threshold: `EngineConfig.answer_threshold`.
+    """
 
     records: Sequence[Record]
     schemas: Mapping[str, CategorySchema]
     refusals: Mapping[int, Refusal]
     segments: SegmentTokenizer
     runs: RunTries | None
+    threshold: float | None
 
     def of(self, request: Request) -> list[RecordResult]:
         """Return one result per record of a finished request, and complete its metrics."""
@@ -185,6 +191,11 @@ class RecordResults:
         runs = prompt.runs.get(end.branch)
         choice = end.chosen or (decoded_choice(attribute) if runs is None else "greedy")
         value = replace(value, choice=choice, probability=end.probability, margin=end.margin)
+        # Members that were scored have been measured against the threshold, and null with them.
+        if value.status == "value" and end.chosen is None and end.probability < (self.threshold or 0.0):
+            # How likely null is, nobody has asked.
+            value = replace(value, probability=None, logprob_mean=None, logprob_min=None)
+            return replace(value, text=None, items=(), status="absent")
         if runs is None or value.text is None or self.runs is None:
             return value
         copied = self.runs.as_it_stands(runs, value.text, value.raw, end.tokens)

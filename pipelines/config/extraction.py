@@ -174,7 +174,7 @@ class JobConfig(Section):
                 "reads documents in the order of their text: set it to 'causal'",
             ),
             ("engine.strings 'verbatim'", self.engine.strings != "free", "writes what it likes: set it to 'free'"),
-            ("engine.answer_threshold", self.engine.answer_threshold is not None, "scores no answers: leave it out"),
+            ("engine.answer_threshold", self.engine.answer_threshold is not None, "has no probabilities: leave it out"),
             ("cascade", self.cascade is not None, "cannot be asked for some of the attributes"),
         ):
             if is_set and self.decoding == "ar":

@@ -158,7 +158,7 @@ class Answers:
     """All products of a run with their accepted answers.
 
     Attributes:
-        num_products, num_values: numbers of products, and of accepted values.
+        num_products, num_values: numbers of products, and of accepted answers.
     """
 
     def __init__(
@@ -189,7 +189,7 @@ class Answers:
         )
 
     def count(self) -> tuple[int, int]:
-        """Count those that are left out. Return the numbers of products and of accepted values."""
+        """Count those that are left out. Return the numbers of products and of accepted answers."""
         found = self._database.execute(
             "select attribute, reason, first(product_id order by rowid), first(value_raw order by rowid), count(*) "
             "from attributes where reason is not null group by all order by min(rowid)"
@@ -197,7 +197,8 @@ class Answers:
         for row in found.fetchall():
             self._left_out.add(*row)
         (counts,) = self._database.execute(
-            "select (select count(*) from products), (select count(*) from attributes where reason is null)"
+            "select (select count(*) from products), "
+            "(select count(distinct (source_file, source_row, attribute)) from attributes where reason is null)"
         ).fetchall()
         return counts
 

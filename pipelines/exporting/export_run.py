@@ -62,7 +62,7 @@ class Exported:
     """Outcome of an export.
 
     Attributes:
-        num_values: number of accepted answers, before a target's own rules.
+        num_values: number of answers that were written; of a table, of accepted ones, before its own rules.
         is_decided: whether the run has decided which values may be taken.
         notes: notes for the user about the files.
     """
@@ -116,6 +116,7 @@ def export_run(uri: str, wishes: ExportWishes, shops: Mapping[str, Shop]) -> Exp
         if shop is not None:
             answers.leave_out_parts()
         result.num_products, result.num_values = answers.count()
+        before = result.left_out.counts.total()
         if shop is None:
             _export_wide(side, schemas, answers, wishes, result)
         else:
@@ -123,6 +124,8 @@ def export_run(uri: str, wishes: ExportWishes, shops: Mapping[str, Shop]) -> Exp
             ShopExport(
                 side, schemas, shop, wishes.shop, out, wishes.forces, result.left_out, result.files, result.notes
             ).write(answers)
+            # A file may have a value there, or may not take an answer that was accepted.
+            result.num_values -= result.left_out.counts.total() - before
     return result
 
 

@@ -178,13 +178,13 @@ _MAX_VALUES = 24
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """Attribute that a model named."""
+    """Attribute that a model, or a shop's column, named."""
 
     name: str
-    description: str | None
-    is_number: bool
-    unit: str | None
-    values: tuple[str, ...]
+    description: str | None = None
+    is_number: bool = False
+    unit: str | None = None
+    values: tuple[str, ...] = ()
 
 
 def read_attributes(text: str, *, is_cut: bool = False) -> list[Named]:

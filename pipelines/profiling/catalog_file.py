@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,6 +17,7 @@ from pipelines.config.importing.imported import schema_text
 from pipelines.config.yaml_files import comment_text, dump_flow, is_key, listed, shown
 from pipelines.console.terminal import SafeTable
 from pipelines.errors import UsageError
+from pipelines.profiling.asked_attributes import Named
 from pipelines.profiling.asked_products import ProposalProduct, sampled_products
 from pipelines.profiling.catalog_look import Look, found_forms, look_into
 from pipelines.profiling.guesses import Guess, Guesses, copies, guess
@@ -26,6 +28,7 @@ FILL_IN = "FILL_IN"
 """Placeholder for a missing guess; the job refuses it and lists the existing columns."""
 
 _MAX_OTHERS = 12
+_METAFIELD = re.compile(r"(.*\S) \(product\.metafields\..*\)")
 
 _REST = """
 decoding: hpd                  # 'ar' runs the autoregressive baseline on the same prompts
@@ -33,6 +36,7 @@ engine:
   layout: tree                 # or stacked, the paper's; an adapter is trained for one of them
   max_value_tokens: 30         # the longest value, in tokens
   dtype: auto                  # float32 for answers that are equal to the last bit
+  answer_threshold: 0.4        # a less likely answer is null: fewer made-up values; delete the line to have them all
 
 actors:
   min: 1
@@ -188,7 +192,9 @@ def start_job(console: Console, source: InputConfig, folder: Folder) -> None:
     products = sampled_products(look, guesses) if is_guessed else {}
     counts = Counter({category: len(each) for category, each in products.items()})
     chosen: Mapping[str, Sequence[ProposalProduct]] = dict(list(products.items())[:MAX_CATEGORIES]) or {FILL_IN: ()}
-    proposed = propose(chosen, {}, placeholder="Brand")
+    # A shop's export has a column for each attribute that it keeps, filled or not.
+    asked = [Named(match[1]) for column in look.columns if (match := _METAFIELD.fullmatch(column.name))]
+    proposed = propose(chosen, dict.fromkeys(chosen, asked), placeholder="Brand")
     if len(counts) > len(chosen):
         rest = f"{len(counts) - len(chosen):,} rarer categories are left out, and become dead letters"
         proposed = replace(proposed, notes=[*proposed.notes, rest])

@@ -43,7 +43,7 @@ NOT_SAID = "not said"
 _MOST_LABELS = 2**53  # what a float holds exactly
 _DECODED = (
     *("decoding", "layout", "quantization", "max_scored_tokens", "document_attention", "strings"),
-    *("numbers", "answer_threshold"),
+    "numbers",
 )
 
 
@@ -53,7 +53,7 @@ class CalibratedModel:
 
     Attributes:
         prompt_hash: hash of the prompt around the document; attributes have their own weights.
-        decoding, layout, quantization, max_scored_tokens, document_attention, strings, numbers, answer_threshold: as in
+        decoding, layout, quantization, max_scored_tokens, document_attention, strings, numbers: as in
             an engine's description; `NOT_SAID` agrees with all.
     """
 
@@ -70,13 +70,12 @@ class CalibratedModel:
     document_attention: str | None = NOT_SAID  # likewise
     strings: str | None = NOT_SAID  # likewise
     numbers: str = "free"  # as all were before
-    answer_threshold: float | str | None = None  # there was none before
 
     @classmethod
     def of(cls, row: Mapping[str, Any]) -> CalibratedModel:
         """Build from an engine's description, or from a table row, which lacks some of the settings."""
         if "decoding" in row:
-            row = {"numbers": "free", "answer_threshold": None, **row}  # a description of before there were any
+            row = {"numbers": "free", **row}  # a description of before there were any
         decoded = (row.get(name, NOT_SAID) for name in _DECODED)
         return cls(row["model_id"], row["model_revision"], row["adapter_revision"], row["prompt_hash"], *decoded)
 

@@ -11,10 +11,19 @@ from typing import Any
 
 from hpd_core.text.near_names import NearNames
 from pipelines.quality import scoring
-from pipelines.quality.answer_features import Reliability, reliability
 from pipelines.quality.gold import GoldProduct, read_gold
 from pipelines.quality.run_answers import RunProduct, read_run
-from pipelines.quality.scoring import Answer, AnswerJudgement, AnswerOutcome, Comparison, Counts, RateEstimates, Rates
+from pipelines.quality.scoring import (
+    Answer,
+    AnswerJudgement,
+    AnswerOutcome,
+    Comparison,
+    Counts,
+    RateEstimates,
+    Rates,
+    Reliability,
+    reliability,
+)
 from pipelines.store.no_run import read_schemas
 from pipelines.store.run_tables import published_tables
 

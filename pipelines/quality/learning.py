@@ -28,14 +28,7 @@ from sklearn.linear_model import LogisticRegression
 from threadpoolctl import threadpool_limits
 
 from pipelines.errors import UsageError
-from pipelines.quality.answer_features import (
-    KINDS,
-    NUMBERS,
-    LabelledAnswer,
-    Reliability,
-    Score,
-    reliability,
-)
+from pipelines.quality.answer_features import KINDS, NUMBERS, LabelledAnswer, Score
 from pipelines.quality.calibration_file import (
     THRESHOLDS,
     CalibratedModel,
@@ -46,6 +39,7 @@ from pipelines.quality.calibration_file import (
     Platt,
     Taken,
 )
+from pipelines.quality.scoring import Reliability, reliability
 
 NUM_FOLDS = 5
 MIN_VALUES = 30

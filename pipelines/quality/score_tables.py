@@ -9,10 +9,9 @@ from rich.console import Console
 from rich.table import Table
 
 from pipelines.console.terminal import printable, rows_table, shown_names, titled_table
-from pipelines.quality.answer_features import Reliability
 from pipelines.quality.doubtful_labels import DoubtfulLabel, RecheckedLabels
 from pipelines.quality.evaluation import AttributeScore, CategoryScore, Evaluation
-from pipelines.quality.scoring import AnswerJudgement, AnswerOutcome, Counts, few_products
+from pipelines.quality.scoring import AnswerJudgement, AnswerOutcome, Counts, Reliability, few_products
 
 _MAX_NAMES = 5  # products named in a line
 _MAX_WORST = 10  # attributes in the table of the worst

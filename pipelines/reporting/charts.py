@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from markupsafe import Markup
 
-from pipelines.quality.answer_features import ReliabilityBin
+from pipelines.quality.scoring import ReliabilityBin
 
 _WIDTH, _HEIGHT = 460, 250
 _LEFT, _RIGHT, _TOP, _BOTTOM = 56, 26, 14, 40

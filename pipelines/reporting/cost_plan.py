@@ -81,8 +81,8 @@ class Planner:
         """Run what is left of the pilot, and forecast from it. Raises `UsageError`, or `RunError` if it can go on."""
         if min(num_rows, self.job.plan.num_rows) < MIN_ROWS:
             raise UsageError(
-                f"a pilot needs at least {MIN_ROWS} rows, and the catalog as many: run a smaller catalog as a whole, "
-                f"its own metrics say what it cost"
+                f"a pilot needs at least {MIN_ROWS} rows, of a catalog of as many (it has {self.job.plan.num_rows:,}): "
+                f"go on with `hpd extract`, whose report says what a run of so few costs"
             )
         rows = self._rows()
         config = _pilot_config(self.job.config, f"{self.folder.absolute_uri}/{PILOT_RUN}")

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pipelines.quality.answer_features import Reliability
-from pipelines.quality.scoring import Estimate
+from pipelines.quality.scoring import Estimate, Reliability
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,12 +12,13 @@ from rich.console import Console
 from pipelines.errors import UsageError
 from pipelines.job.named_models import beside
 from pipelines.job.run_plan import find_finished
-from pipelines.quality.answer_features import LabelledAnswer, Reliability, ReliabilityBin
+from pipelines.quality.answer_features import LabelledAnswer
 from pipelines.quality.calibration_file import CALIBRATION_NAME, CalibratedModel, Calibration
 from pipelines.quality.learning import learn
 from pipelines.quality.run_answers import gold_answers, reviewed_answers
 from pipelines.quality.run_confidence import Decider, NamedCalibration, RunAcceptance, RunConfidence
 from pipelines.quality.score_tables import print_reliability
+from pipelines.quality.scoring import Reliability, ReliabilityBin
 from pipelines.reviewing.decided_run import DecidedRun, decide_run
 from pipelines.store.folders import Folder, file_at
 from pipelines.store.layer import Layer

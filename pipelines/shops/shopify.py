@@ -272,7 +272,8 @@ def _note(new: Sequence[TargetColumn]) -> str:
         return ""
     return (
         f"New columns: {', '.join(column.name for column in new)}. Shopify imports metafields that are defined in the "
-        "shop, or that belong to the product's category."
+        "shop, or that belong to the product's category. Columns product.metafields.shopify.* are filled only if the "
+        "schema has the taxonomy's ids (hpd schema import)."
     )
 
 

@@ -128,9 +128,9 @@ def _can_start_from_shipped(config: FinetuneConfig) -> bool:
     """Return whether training can start from the shipped adapter.
 
     It must belong to this model and match its layout, keys and attention. The user must not have set `adapter`,
-    `method` or LoRA settings other than the dropout.
+    `method: full` or LoRA settings other than the dropout.
     """
-    if is_set(config, "adapter") or is_set(config, "method"):
+    if is_set(config, "adapter") or config.method != "lora":
         return False
     record = AdapterRecord.read(Path(shipped_file(_ADAPTER)))
     is_as_trained = record is not None and (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -114,6 +115,8 @@ def test_answers_are_the_likeliest_and_say_how_sure_they_are(threshold: float | 
         layout = item.layout
         for number, attribute in enumerate(CLOSED.attributes):
             value = results[item.slots[0].trunk].values[attribute.name]
+            if not attribute.is_closed and threshold is not None:
+                continue
             if not attribute.is_closed:
                 assert (value.choice, value.margin) == ("greedy" if attribute.multiple else None, None)
                 assert value.logprob_mean is not None
@@ -130,14 +133,31 @@ def test_answers_are_the_likeliest_and_say_how_sure_they_are(threshold: float | 
             assert value.margin is not None
 
 
-def test_a_threshold_is_refused_where_nothing_is_scored(tiny_model_dir: Path) -> None:
-    for options, message in (
-        ({"layout": "stacked"}, "layout 'tree'"),
-        ({"constrain_values": False}, "constrain_values"),
-        ({"max_scored_tokens": 0}, "max_scored_tokens"),
-    ):
-        with pytest.raises(ValidationError, match=f"answer_threshold is .*{message}"):
-            EngineConfig.model_validate({"answer_threshold": 0.4, **options})
+@table("options", [{}, {"constrain_values": False}, {"layout": "stacked"}])
+def test_what_is_decoded_below_the_threshold_is_null(options: dict[str, Any], tiny_model_dir: Path) -> None:
+    records, schemas = shoes(6), SCHEMAS
+    with Engine.from_pretrained(str(tiny_model_dir), config(**options)) as engine:
+        plain = engine.extract(records, schemas)
+    decoded = [value for result in plain for value in result.values.values() if value.choice != "scored"]
+    known = sorted(value.probability for value in decoded if value.probability is not None)
+    threshold = known[len(known) // 2]
+    with Engine.from_pretrained(str(tiny_model_dir), config(**options, answer_threshold=threshold)) as engine:
+        found = engine.extract(records, schemas)
+    dropped = 0
+    for before, after in zip(plain, found, strict=True):
+        for name, value in before.values.items():
+            if value.choice == "scored":
+                continue
+            expected = value
+            if value.status == "value" and (value.probability or 1) < threshold:
+                expected = replace(value, probability=None, logprob_mean=None, logprob_min=None)
+                expected = replace(expected, text=None, items=(), status="absent")
+                dropped += 1
+            assert after.values[name] == expected
+    assert 0 < dropped < len(known)
+
+
+def test_a_threshold_is_a_probability_and_not_for_the_baseline(tiny_model_dir: Path) -> None:
     for number in (0, 1, math.nan, "much"):
         with pytest.raises(ValidationError, match="answer_threshold"):
             EngineConfig.model_validate({"answer_threshold": number})

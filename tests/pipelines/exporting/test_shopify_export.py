@@ -55,6 +55,9 @@ def test_answers_go_into_their_columns(shop: Path, tmp_path: Path) -> None:
     assert (rose[COLOR], rose[BRAND]) == ("rose; black", "Kona")
     assert tea[BRAND] == "Kona"
     assert result["left_out"] == {"the file has a value there; --overwrite replaces it": 2}
+    before = rows_of(str(shop))
+    pairs = zip(before, (first, variant, rose, tea), strict=True)
+    assert result["values"] == sum(old.get(name, "") != cell for old, new in pairs for name, cell in new.items())
     assert "Width (product.metafields.custom.width)" in result["notes"][0]
 
 

@@ -126,6 +126,18 @@ def test_formulas_without_results_and_sizes_that_became_dates_are_told(tmp_path:
     assert num_without_result((tmp_path / "c.xlsx").read_bytes(), "Sheet1") == 1
 
 
+def test_a_shops_columns_name_the_attributes(tmp_path: Path) -> None:
+    path = tmp_path / "products_export.csv"
+    names = "Handle,Title,Type,Color (product.metafields.shopify.color-pattern),Care (product.metafields.custom.care)"
+    path.write_text(f"{names}\ntote,Harbour tote of canvas,Bags,,\nsac,Day sac of leather,Bags,,\ncap,A wool cap,Hats,,\n")
+    assert init(path, "--output", tmp_path / "mine").exit_code == 0
+    found = load_schemas(str(tmp_path / "mine" / "schemas.yaml"))
+    assert {name: [each.name for each in schema.attributes] for name, schema in found.items()} == {
+        "Bags": ["Color", "Care"],
+        "Hats": ["Color", "Care"],
+    }
+
+
 def test_a_file_that_is_there_is_never_written_over(tmp_path: Path) -> None:
     catalog = write(tmp_path / "c.jsonl", rows(20))
     (tmp_path / "schemas.yaml").write_text("mine")

@@ -88,7 +88,6 @@ def named(whose: CalibratedModel, *, is_named: bool) -> NamedCalibration:
     [
         *({"decoding": "ar"}, {"layout": "stacked"}, {"quantization": "int8"}, {"max_scored_tokens": 0}),
         {"document_attention": "bidirectional"},
-        {"answer_threshold": 0.4},
     ],
 )
 def test_answers_that_were_decoded_otherwise_are_another_models(change: dict[str, Any]) -> None:

@@ -7,7 +7,7 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.quality.answer_features import reliability
+from pipelines.quality.scoring import reliability
 
 
 @given(st.lists(st.tuples(st.floats(0, 1), st.booleans()), min_size=1))
