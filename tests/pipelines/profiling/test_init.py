@@ -129,7 +129,8 @@ def test_formulas_without_results_and_sizes_that_became_dates_are_told(tmp_path:
 def test_a_shops_columns_name_the_attributes(tmp_path: Path) -> None:
     path = tmp_path / "products_export.csv"
     names = "Handle,Title,Type,Color (product.metafields.shopify.color-pattern),Care (product.metafields.custom.care)"
-    path.write_text(f"{names}\ntote,Harbour tote of canvas,Bags,,\nsac,Day sac of leather,Bags,,\ncap,A wool cap,Hats,,\n")
+    rows = "tote,Harbour tote of canvas,Bags,,\nsac,Day sac of leather,Bags,,\ncap,A wool cap,Hats,,\n"
+    path.write_text(f"{names}\n{rows}")
     assert init(path, "--output", tmp_path / "mine").exit_code == 0
     found = load_schemas(str(tmp_path / "mine" / "schemas.yaml"))
     assert {name: [each.name for each in schema.attributes] for name, schema in found.items()} == {
