@@ -51,7 +51,7 @@ from pipelines.errors import UsageError
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 
-_PACKAGES = ("torch", "triton", "transformers", "bitsandbytes", "vllm")
+_PACKAGES = ("torch", "triton", "transformers", "vllm")
 _REHEARSED_RECORDS = 24
 _FAILED = ("failed", "too long", "died")
 

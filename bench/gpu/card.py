@@ -69,7 +69,7 @@ def exactness(
     if not row["passed"] and not settings.rehearsal:
         problems.append("none has passed")
     if problems:
-        raise PartError(f"{'; '.join(problems)} (exactness.txt has all of it)")
+        raise PartError(f"{'; '.join(problems)} (exactness.txt in others.tar.gz has all of it)")
 
 
 def speed_of_card(settings: GpuSettings, say: Callable[[str], object]) -> Iterator[dict[str, Any]]:

@@ -62,8 +62,8 @@ class Loaded:
         """Attach our attention to `model`, which is on its device."""
         self.model, self.tokenizer, self.shape, self.settings, self.say = model, tokenizer, shape, settings, say
         self.size = description.size(model)
-        # For each workload: what tree does, and the rows of its large steps.
-        self.large_steps: dict[str, tuple[StepWork, int]] = {}
+        # For each workload and the options: what tree does, and the rows of its large steps.
+        self.large_steps: dict[tuple[str, tuple[str, ...]], tuple[StepWork, int]] = {}
         self._workloads: dict[tuple[str, int], Workload] = {}
         steering.attach(model)
 

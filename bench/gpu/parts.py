@@ -67,8 +67,7 @@ def _tree(loaded: Loaded, part: Part) -> list[Row]:
     run = sorted(found, key=lambda item: item.seconds)[(len(found) - 1) // 2]
     assert run.work is not None
     tokens = [count for _, count in run.steps]
-    if part.options in ((), (part.quantization,)):
-        loaded.large_steps[part.workload] = run.work, rows_of_large_steps(tokens)
+    loaded.large_steps[part.workload, part.options] = run.work, rows_of_large_steps(tokens)
     row = _timed(loaded, [item.seconds for item in found], len(workload.records)) | {
         "tokens": run.work.num_tokens,
         "logits": run.work.num_logits,
@@ -105,11 +104,12 @@ def kinds_of_steps(steps: Sequence[tuple[float, int]]) -> Row:
 
 def _work_of_tree(loaded: Loaded, part: Part) -> tuple[StepWork, int]:
     """Return what tree forwards of this workload, and the rows of its large steps; run it if its part has not."""
-    if part.workload not in loaded.large_steps:
+    key = part.workload, part.options
+    if key not in loaded.large_steps:
         run = EngineRuns(loaded.model, loaded.workload(part.workload), loaded.config(part)).once()
         assert run.work is not None
-        loaded.large_steps[part.workload] = run.work, rows_of_large_steps([tokens for _, tokens in run.steps])
-    return loaded.large_steps[part.workload]
+        loaded.large_steps[key] = run.work, rows_of_large_steps([tokens for _, tokens in run.steps])
+    return loaded.large_steps[key]
 
 
 def _floor(loaded: Loaded, part: Part) -> list[Row]:

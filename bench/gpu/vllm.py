@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -58,8 +59,8 @@ def run_vllm(part: Part, settings: GpuSettings, say: Callable[[str], object]) ->
     say(f"vLLM {process.facts['version']}, ready in {time.perf_counter() - started:.0f} s")
     try:
         for workload_name, name in requests:
-            seconds = sorted(process.run(f"{workload_name} {name}").seconds for _ in range(part.rounds))
-            median = seconds[(len(seconds) - 1) // 2]
+            seconds = [process.run(f"{workload_name} {name}").seconds for _ in range(part.rounds)]
+            median = statistics.median(seconds)
             row = {
                 "shape": part.shape,
                 "kind": part.kind,

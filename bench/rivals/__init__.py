@@ -1,1 +1,1 @@
-"""Other ways to decode the same answers: generate, continuous batching, vLLM, and HPD written naively."""
+"""Other ways to decode the same answers: generate, continuous batching, guesses, vLLM, and HPD written naively."""

@@ -79,7 +79,7 @@ def seconds_of(run: Callable[[], Any]) -> float:
 def run_dense(model: Any, work: StepWork, shape: tuple[int, int]) -> StepWork:
     """Forwards (at least) the work in dense batches; returns what was forwarded.
 
-    `model` must run by an attention of its own (`models.own_attention`).
+    `model` must run by an attention of its own (`steering.own_attention`).
     """
     rows, length = shape
     share = work.num_logits / work.num_tokens

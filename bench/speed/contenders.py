@@ -77,7 +77,7 @@ class TimedRun:
 
     Attributes:
         num_steps: of the engine.
-        steps: of the engine, where it is not another thread's: seconds and tokens of each.
+        steps: of the engine, seconds and tokens of each.
         peak_bytes: memory at its highest, above what was there before (peak_memory.py).
         note: what a reader of the table must know.
         code: of the engine, how it attends and whose code runs its layers.

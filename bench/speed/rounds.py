@@ -91,7 +91,6 @@ def compare(
     limits = yardsticks(model, work, rows, shape, attention)
     results: dict[str, list[TimedRun]] = {name: [] for name in runs | limits}
     out_of_memory: list[str] = []
-    # Rounds over all contenders, so that a slow moment of the machine does not fall on one of them.
     for number in range(repeats):
         for name, run in (runs | limits).items():
             if name not in results:

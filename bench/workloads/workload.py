@@ -134,10 +134,8 @@ class Workload:
         prepared, refusals = builder.build(self.records, self.schemas, self.documents)
         if refusals:
             raise UsageError(f"record {min(refusals)} cannot be taken: {refusals[min(refusals)].message}")
-        if natural:
-            return prepared
         prepared = [each for item in prepared for each in _one_by_one(item)]
-        for item in prepared:
+        for item in () if natural else prepared:
             of_values = self.own_lengths if config.layout == "tree" else self.lengths
             lengths = np.array([of_values[slot.trunk][slot.branch] for slot in item.slots])
             item.layout = dataclasses.replace(item.layout, max_new_tokens=lengths)

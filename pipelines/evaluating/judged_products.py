@@ -17,6 +17,8 @@ from pipelines.job.run import Run
 from pipelines.job.source_texts import Wanted, read_texts
 from pipelines.quality.run_answers import RowKey
 from pipelines.quality.scoring import Estimate
+from pipelines.store.corrections import kappa
+from pipelines.store.verdicts import answer_items
 
 _PLACE = ("source_file", "source_row")
 _ANSWERS = (*_PLACE, "category", "attribute", "value_index", "value_raw", "status")
@@ -122,7 +124,7 @@ def _product(
 
 
 def _value(lines: Sequence[dict[str, Any]], is_list: bool) -> str | list[str] | None:
-    texts = [str(line["value_raw"]) for line in lines if line["status"] == "value" and line["value_raw"] is not None]
+    texts = list(answer_items(lines))
     return None if not texts else texts if is_list or len(texts) > 1 else texts[0]
 
 
@@ -162,13 +164,8 @@ class JudgeAgreement:
         if not number:
             return cls(0, None, None, ())
         alike = sum(count for (first, second), count in counts.items() if first == second) / number
-        firsts, seconds = Counter[str](), Counter[str]()
-        for (first, second), count in counts.items():
-            firsts[first] += count
-            seconds[second] += count
-        chance = sum(firsts[each] * seconds[each] for each in firsts) / number**2
-        kappa = (alike - chance) / (1 - chance) if chance < 1 else None
-        return cls(number, wilson(alike, number), kappa, [Pair(*pair, count) for pair, count in counts.most_common()])
+        found = [Pair(*pair, count) for pair, count in counts.most_common()]
+        return cls(number, wilson(alike, number), kappa(counts), found)
 
 
 def with_exact_match(classes: Answers, exact: Mapping[tuple[RowKey, str], bool]) -> JudgeAgreement:

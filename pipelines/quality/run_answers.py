@@ -19,7 +19,7 @@ from pipelines.store.layer import Layer
 from pipelines.store.ledger import MANIFEST_NAME
 from pipelines.store.no_run import read_asked_schemas, read_schemas
 from pipelines.store.run_tables import Parts, Place, published_tables
-from pipelines.store.verdicts import AnswerKey
+from pipelines.store.verdicts import AnswerKey, answer_items
 
 _KEY_COLUMNS = ("source_file", "source_row")
 _ANSWER_COLUMNS = (
@@ -80,18 +80,12 @@ def read_run(
 def _answer(rows: Sequence[Mapping[str, Any]], uri: str) -> Answer:
     """Merge an answer's rows. Every item's row has the tokens and log-probability of the whole answer."""
     first = rows[0]
-    texts, norms = answer_items(rows)
+    texts, norms = answer_items(rows), answer_items(rows, "value_norm")
     probability = first["probability"]
     if probability is None:
         probability = answer_probability(first["num_tokens"], first["logprob_mean"])
     status = _status(first["status"], uri)
     return Answer(status, texts, probability, first["confidence"], first["source"] == "review", norms)
-
-
-def answer_items(rows: Iterable[Mapping[str, Any]]) -> tuple[tuple[str, ...], tuple[str | None, ...]]:
-    """Return the items of an answer, as the model wrote them and in the attribute's own form."""
-    items = [row for row in rows if row["status"] == "value" and row["value_raw"] is not None]
-    return tuple(row["value_raw"] for row in items), tuple(row["value_norm"] for row in items)
 
 
 def _status(text: str, uri: str) -> AnswerStatus:
@@ -234,7 +228,7 @@ def judged_answers(
         rows, attribute = answers.get(name), attributes.get(name)
         if not rows or attribute is None or name not in known or rows[0]["status"] != "value":
             continue
-        items, norms = answer_items(rows)
+        items, norms = answer_items(rows), answer_items(rows, "value_norm")
         outcome = judge(label, Answer("value", items, norms=norms), attribute=attribute, fields=gold.fields)
         yield _labelled(product, rows, known[name], is_right=outcome is AnswerOutcome.VC)
 

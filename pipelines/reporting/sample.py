@@ -21,7 +21,6 @@ from pipelines.job.run_plan import Plan
 from pipelines.job.source_texts import Key, Mark, SourceText, Wanted, cut, read_texts
 from pipelines.quality.answer_features import answer_probability
 from pipelines.quality.gold import GoldProduct
-from pipelines.quality.run_answers import answer_items
 from pipelines.quality.scoring import Answer, judge
 from pipelines.reporting.formats import shortened
 from pipelines.reporting.sample_facts import (
@@ -35,6 +34,7 @@ from pipelines.reporting.sample_facts import (
 from pipelines.reporting.table_scan import Pairs, Scored
 from pipelines.store.run_tables import Parts
 from pipelines.store.tables import stored_evidence
+from pipelines.store.verdicts import answer_items
 
 _KEY = ("source_file", "source_row")
 _PRODUCT_COLUMNS = (*_KEY, "product_id", "category", "input_hash")
@@ -68,7 +68,7 @@ class GoldIndex:
         label = found.values.get(name) if found is not None else None
         if found is None or label is None:
             return None, None
-        texts, norms = answer_items(items)
+        texts, norms = answer_items(items), answer_items(items, "value_norm")
         schema = self._schemas.get(product["category"])
         asked = next((each for each in schema.attributes if each.name == name), None) if schema else None
         outcome = judge(label, Answer(status, texts, norms=norms), attribute=asked, fields=found.fields)

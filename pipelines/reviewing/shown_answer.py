@@ -70,11 +70,6 @@ def shown_vocabulary(attribute: Attribute) -> list[dict[str, Any]]:
     ]
 
 
-def seen_items(rows: Sequence[Row]) -> tuple[str, ...]:
-    """Return the model's values."""
-    return tuple(row["value_raw"] for row in rows if row["status"] == "value" and row["value_raw"] is not None)
-
-
 def is_unclear(row: Row, attribute: Attribute) -> bool:
     """Return whether a number is ambiguous or has a conflicting unit, so that it cannot be accepted unchanged."""
     return attribute.type == "number" and row["norm_status"] in ("ambiguous", "conflict")

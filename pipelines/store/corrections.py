@@ -27,7 +27,7 @@ from typing import Any
 
 from pipelines.errors import RunError
 from pipelines.store.folders import Folder, map_requests
-from pipelines.store.verdicts import AnswerKey, ReviewVerdict, SeenAnswer, parse_log, plain_number
+from pipelines.store.verdicts import AnswerKey, ReviewVerdict, SeenAnswer, answer_items, parse_log, plain_number
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +63,7 @@ class Correction:
         If the run was redone in this folder, another model may have answered.
         """
         seen, first = self.verdict.seen, rows[0]
-        items = tuple(row["value_raw"] for row in rows if row["status"] == "value" and row["value_raw"] is not None)
-        return (first["status"], items) == (seen.status, seen.items)
+        return (first["status"], answer_items(rows)) == (seen.status, seen.items)
 
     @property
     def is_corrected(self) -> bool:
@@ -155,22 +154,22 @@ def agreement(verdicts: Iterable[ReviewVerdict]) -> ReviewerAgreement:
         for first, second in combinations([by_reviewer[name] for name in sorted(by_reviewer)], 2):
             same += same_answer(first.answer, second.answer)
             judged[_finds_right(first), _finds_right(second)] += 1
-    return ReviewerAgreement(judged.total(), same, _kappa(judged))
+    return ReviewerAgreement(judged.total(), same, kappa(judged))
 
 
 def _finds_right(verdict: ReviewVerdict) -> bool:
     return same_answer(verdict.answer, verdict.seen)
 
 
-def _kappa(judged: Counter[tuple[bool, bool]]) -> float | None:
-    total = judged.total()
-    if not total:
-        return None
-    observed = (judged[True, True] + judged[False, False]) / total
-    first = (judged[True, True] + judged[True, False]) / total
-    second = (judged[True, True] + judged[False, True]) / total
-    expected = first * second + (1 - first) * (1 - second)
-    return None if expected == 1 else (observed - expected) / (1 - expected)
+def kappa(judged: Counter[tuple[Any, Any]]) -> float | None:
+    """Return Cohen's kappa of pairs of judgements; None without pairs, or if chance alone would always agree."""
+    total, firsts, seconds = judged.total(), Counter[Any](), Counter[Any]()
+    for (first, second), number in judged.items():
+        firsts[first] += number
+        seconds[second] += number
+    observed = sum(number for (first, second), number in judged.items() if first == second)
+    chance = sum(firsts[each] * seconds[each] for each in firsts) / total if total else 0.0
+    return (observed - chance) / (total - chance) if chance < total else None
 
 
 REVIEWS_FOLDER = "reviews"

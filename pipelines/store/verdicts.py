@@ -281,3 +281,8 @@ def _problem(attribute: Attribute, status: str, text: str) -> str:
         "enum": "is not in the vocabulary",
     }
     return needed.get(attribute.type, "cannot be read")
+
+
+def answer_items(rows: Iterable[Mapping[str, Any]], column: str = "value_raw") -> tuple[Any, ...]:
+    """Return a column of the items of an answer, given as its rows; by default as the model wrote them."""
+    return tuple(row[column] for row in rows if row["status"] == "value" and row["value_raw"] is not None)

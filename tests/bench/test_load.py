@@ -1,4 +1,4 @@
-"""The load test: its catalog, its measuring, and a small run of the command. No test here looks at speed."""
+"""The load test, in a small run of the command. No test here looks at speed."""
 
 from __future__ import annotations
 
