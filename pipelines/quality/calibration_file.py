@@ -70,6 +70,7 @@ class CalibratedModel:
     document_attention: str | None = NOT_SAID  # likewise
     strings: str | None = NOT_SAID  # likewise
     numbers: str = "free"  # as all were before
+    answer_threshold: float | str | None = None  # earlier files have it; a calibration holds for any
 
     @classmethod
     def of(cls, row: Mapping[str, Any]) -> CalibratedModel:
