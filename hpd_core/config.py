@@ -103,9 +103,9 @@ class EngineConfig(Section):
         None,
         gt=0,
         lt=1,
-        description="an answer of a lower `probability` becomes null, and what is chosen among members (booleans, "
-        "enums, stated numbers, verbatim strings) is a value where one comes up to this. Half of the F1 that is to be "
-        "expected makes F1 highest; more makes up fewer values. null: only what the model says is null",
+        description="an extracted answer of a lower `probability` becomes null, and what is chosen among members "
+        "(booleans, enums, stated numbers, verbatim strings) is a value where one comes up to this. Half of the F1 "
+        "that is to be expected makes F1 highest; more makes up fewer values. null: only what the model says is null",
     )
     tensor_parallel: int = Field(
         1,

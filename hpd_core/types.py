@@ -315,7 +315,7 @@ class Value:
         items: the single values; several only for `multiple` attributes, empty unless `status` is "value". A number is
             a plain decimal ("1500" for "1,500 g", "0.5" for "1/2"). It is left as the model wrote it if its one
             separator before three digits may be a decimal sign or not, and the record's texts do not tell.
-        status: "value"; "absent" (the model said null, or a word for nothing: an answer); "truncated" (cut at
+        status: "value"; "absent" (null, or a word for nothing: an answer); "truncated" (cut at
             K_max); "invalid" (no complete JSON value, wrong type or outside the enum); "error" (the record was not
             decoded).
         raw: the text that the model wrote for this value, up to the first newline or to where it was all
@@ -328,7 +328,7 @@ class Value:
             "beam", the likeliest of those there was room for; "greedy", token by token. None for any other value.
         probability: the model's own. For a scored answer its share among all possible ones, including null, wrong by
             0.01 at most (for a "beam" too low, by more); for any other that of its tokens. None if there are no
-            log-probabilities (the baseline 'ar').
+            log-probabilities (the baseline 'ar'), and for null in place of a value below the answer threshold.
         margin: for a scored answer, log probability minus that of the next one, or somewhat less.
     """
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -47,12 +48,14 @@ def exactness(
     environment = os.environ | {"OMP_NUM_THREADS": "1", "TORCHINDUCTOR_COMPILE_THREADS": "2"}
     path, problems = Path(settings.out, "exactness.txt"), []
     with path.open("wb") as log:
-        process = subprocess.Popen(command, cwd=_ROOT, env=environment, stdout=log, stderr=subprocess.STDOUT)
+        process = subprocess.Popen(
+            command, cwd=_ROOT, env=environment, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
+        )
         try:
             if process.wait(seconds - _SECONDS_FOR_THE_COUNT) not in (0, 1):  # 1: a failed test, which is counted
                 problems.append(f"pytest's exit code is {process.returncode}")
         except subprocess.TimeoutExpired:
-            process.kill()
+            os.killpg(process.pid, signal.SIGKILL)  # a test that hangs would keep its process, and the GPU
             process.wait()
             problems.append("not all were done in time")
     text = path.read_text(errors="replace")

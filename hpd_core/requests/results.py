@@ -191,8 +191,8 @@ class RecordResults:
         runs = prompt.runs.get(end.branch)
         choice = end.chosen or (decoded_choice(attribute) if runs is None else "greedy")
         value = replace(value, choice=choice, probability=end.probability, margin=end.margin)
-        # Members that were scored have been measured against the threshold, and null with them.
-        if value.status == "value" and end.chosen is None and end.probability < (self.threshold or 0.0):
+        # Members that were all scored have been measured against the threshold, and null with them.
+        if value.status == "value" and end.chosen != "scored" and end.probability < (self.threshold or 0.0):
             # How likely null is, nobody has asked.
             value = replace(value, probability=None, logprob_mean=None, logprob_min=None)
             return replace(value, text=None, items=(), status="absent")

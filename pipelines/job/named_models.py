@@ -151,6 +151,7 @@ def _known(config: JobConfig) -> CalibratedModel:
         document_attention=asked.document_attention if is_hpd else NOT_SAID,
         strings=settings.strings if is_hpd else NOT_SAID,
         numbers="stated" if is_hpd and settings.chooses_numbers else "free",
+        answer_threshold=settings.answer_threshold if is_hpd else NOT_SAID,
     )
 
 

@@ -28,7 +28,7 @@ FILL_IN = "FILL_IN"
 """Placeholder for a missing guess; the job refuses it and lists the existing columns."""
 
 _MAX_OTHERS = 12
-_METAFIELD = re.compile(r"(.*\S) \(product\.metafields\..*\)")
+_METAFIELD = re.compile(r"(.*\S) \(product\.metafields\.(?:shopify|custom)\.[^.()]+\)")
 
 _REST = """
 decoding: hpd                  # 'ar' runs the autoregressive baseline on the same prompts
@@ -36,7 +36,7 @@ engine:
   layout: tree                 # or stacked, the paper's; an adapter is trained for one of them
   max_value_tokens: 30         # the longest value, in tokens
   dtype: auto                  # float32 for answers that are equal to the last bit
-  answer_threshold: 0.4        # a less likely answer is null: fewer made-up values; delete the line to have them all
+  answer_threshold: 0.4        # a less likely answer is null: fewer made-up values (not with 'ar')
 
 actors:
   min: 1
@@ -192,7 +192,7 @@ def start_job(console: Console, source: InputConfig, folder: Folder) -> None:
     products = sampled_products(look, guesses) if is_guessed else {}
     counts = Counter({category: len(each) for category, each in products.items()})
     chosen: Mapping[str, Sequence[ProposalProduct]] = dict(list(products.items())[:MAX_CATEGORIES]) or {FILL_IN: ()}
-    # A shop's export has a column for each attribute that it keeps, filled or not.
+    # Shopify's export has a column for each attribute that it keeps, filled or not; other namespaces are apps'.
     asked = [Named(match[1]) for column in look.columns if (match := _METAFIELD.fullmatch(column.name))]
     proposed = propose(chosen, dict.fromkeys(chosen, asked), placeholder="Brand")
     if len(counts) > len(chosen):

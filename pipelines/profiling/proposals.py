@@ -109,6 +109,8 @@ def _says(value: str, product: ProposalProduct) -> bool:
 
 
 def _comment(proposal: FoundAttribute, num_products: int) -> str:
+    if not proposal.num_rows:
+        return "no value of it was seen in the texts looked at"
     share = proposal.num_rows / num_products if num_products else 0.0
     least = "at least " if proposal.is_least else ""
     values = f": {described_counts(proposal.values)}" if proposal.values else ""

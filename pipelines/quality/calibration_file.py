@@ -43,7 +43,7 @@ NOT_SAID = "not said"
 _MOST_LABELS = 2**53  # what a float holds exactly
 _DECODED = (
     *("decoding", "layout", "quantization", "max_scored_tokens", "document_attention", "strings"),
-    "numbers",
+    *("numbers", "answer_threshold"),
 )
 
 
@@ -53,7 +53,7 @@ class CalibratedModel:
 
     Attributes:
         prompt_hash: hash of the prompt around the document; attributes have their own weights.
-        decoding, layout, quantization, max_scored_tokens, document_attention, strings, numbers: as in
+        decoding, layout, quantization, max_scored_tokens, document_attention, strings, numbers, answer_threshold: as in
             an engine's description; `NOT_SAID` agrees with all.
     """
 
@@ -70,21 +70,27 @@ class CalibratedModel:
     document_attention: str | None = NOT_SAID  # likewise
     strings: str | None = NOT_SAID  # likewise
     numbers: str = "free"  # as all were before
-    answer_threshold: float | str | None = None  # earlier files have it; a calibration holds for any
+    answer_threshold: float | str | None = None  # there was none before
 
     @classmethod
     def of(cls, row: Mapping[str, Any]) -> CalibratedModel:
         """Build from an engine's description, or from a table row, which lacks some of the settings."""
         if "decoding" in row:
-            row = {"numbers": "free", **row}  # a description of before there were any
+            row = {"numbers": "free", "answer_threshold": None, **row}  # a description of before there were any
         decoded = (row.get(name, NOT_SAID) for name in _DECODED)
         return cls(row["model_id"], row["model_revision"], row["adapter_revision"], row["prompt_hash"], *decoded)
 
     def differences(self, other: CalibratedModel) -> list[str]:
-        """Return the differences between the two, in words. A model at another place is the same if its revision is."""
+        """Return in words how the model that gave other answers differs from this one, whose answers were labelled.
+
+        A model at another place is the same if its revision is. What was learned without a threshold holds with any:
+        the answers that are left were among the labelled ones. The reverse would accept answers without any label.
+        """
         names = ["model_revision", "adapter_revision", "prompt_hash", *_DECODED]
         if self.model_revision is None or other.model_revision is None:
             names[0] = "model_id"
+        if self.answer_threshold is None:
+            names.remove("answer_threshold")
         pairs = ((name, getattr(self, name), getattr(other, name)) for name in names)
         found = [(name, mine, theirs) for name, mine, theirs in pairs if mine != theirs]
         return [f"{name} {mine} there, {theirs} here" for name, mine, theirs in found if NOT_SAID not in (mine, theirs)]

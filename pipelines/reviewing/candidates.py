@@ -169,9 +169,13 @@ def _asked(part: pa.Table, by_decision: bool) -> pa.Table:
 
 
 def _certainty(part: pa.Table) -> npt.NDArray[np.float64]:
-    """Return the confidence, else the model's own probability; 0 for a failed answer, or if nothing is known."""
+    """Return the confidence, else the model's own probability; 0 for a failed answer, or if nothing is known.
+
+    Null in place of a value below `engine.answer_threshold` has 1, since there is nothing to judge.
+    """
     own = pc.exp(pc.multiply(part["num_tokens"].cast(pa.float64()), part["logprob_mean"]))
-    known = pc.coalesce(part["confidence"], part["probability"], own, pa.scalar(0.0))
+    unknown = pc.if_else(pc.equal(part["status"], "absent"), 1.0, 0.0)
+    known = pc.coalesce(part["confidence"], part["probability"], own, unknown)
     is_answer = pc.is_in(part["status"], pa.array(["value", "absent"]))
     numbers = pc.if_else(is_answer, known, 0.0).to_numpy()
     return np.nan_to_num(np.asarray(numbers, dtype=np.float64), nan=0.0)

@@ -145,7 +145,7 @@ ATTRIBUTE_COLUMNS = (
         "probability",
         pa.float64(),
         "the model's probability of the answer: of a scored one, its share among all that it could be, null among "
-        "them; of another, `exp(num_tokens * logprob_mean)`",
+        "them; of another, `exp(num_tokens * logprob_mean)`; null below `engine.answer_threshold`",
     ),
     Column("margin", pa.float64(), "of a scored answer: how much likelier than the next one, as a logarithm"),
     Column(

@@ -94,3 +94,10 @@ def test_answers_that_were_decoded_otherwise_are_another_models(change: dict[str
     other = replace(MODEL, **change)
     assert MODEL.differences(other)
     assert RunConfidence((named(MODEL, is_named=False),)).notes(other)
+
+
+def test_what_was_learned_of_all_answers_holds_above_a_threshold_and_not_the_reverse() -> None:
+    above = replace(MODEL, answer_threshold=0.4)
+    assert not MODEL.differences(above)
+    assert above.differences(MODEL) == ["answer_threshold 0.4 there, None here"]
+    assert above.differences(replace(MODEL, answer_threshold=0.3))
