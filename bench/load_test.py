@@ -1,4 +1,4 @@
-"""What the job can carry beside the engine: a made-up catalog of any size through the real command.
+"""Load test, what the job can carry beside the engine: a made-up catalog of any size through the real command.
 
     python bench/load_test.py --rows 100000
     python bench/load_test.py --compare configs/demo.yaml

@@ -11,7 +11,6 @@ usage, configuration or data; 130 interrupted, run it again to continue.
 
 from __future__ import annotations
 
-import logging
 import warnings
 from typing import Annotated
 
@@ -43,8 +42,6 @@ def finetune(
 ) -> None:
     """Runs the fine-tuning and exits with its code."""
     console = Console(markup=False, highlight=False, emoji=False, soft_wrap=True)
-    # peft imports bitsandbytes, which warns of a missing kernel that only 4-bit weights on CPUs would use.
-    logging.getLogger("bitsandbytes").setLevel(logging.ERROR)
     # peft asks transformers by a name that is to change.
     warnings.filterwarnings("ignore", message=".*is_gradient_checkpointing", category=FutureWarning)
 

@@ -31,7 +31,7 @@ _TINY: dict[str, Any] = {
     "num_key_value_heads": 2,
     "head_dim": 16,
 }
-"""What every model of a rehearsal is instead. The vocabulary is what the embedded model's tokenizer needs."""
+"""Shape of every model of a rehearsal. The vocabulary is what the embedded model's tokenizer needs."""
 
 
 def model_shape(shape: str, rehearsal: bool) -> dict[str, Any]:
@@ -54,7 +54,7 @@ def base_config(settings: GpuSettings, changes: Mapping[str, Any]) -> EngineConf
 
 
 class Loaded:
-    """What the parts of one process share."""
+    """Model, workloads and findings that the parts of one process share."""
 
     def __init__(
         self, model: Any, tokenizer: Any, shape: str, settings: GpuSettings, say: Callable[[str], None]

@@ -1,4 +1,4 @@
-"""What is measured of a model, one function for each kind of part. Each returns rows for results.jsonl."""
+"""Measurements of a model, one function for each kind of part. Each returns rows for results.jsonl."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def _tree(loaded: Loaded, part: Part) -> list[Row]:
     assert run.work is not None
     tokens = [count for _, count in run.steps]
     loaded.large_steps[part.workload, part.options] = run.work, rows_of_large_steps(tokens)
-    row = _timed(loaded, [item.seconds for item in found], len(workload.records)) | {
+    row = timed([item.seconds for item in found], len(workload.records)) | {
         "tokens": run.work.num_tokens,
         "logits": run.work.num_logits,
         "flop": loaded.flop(run.work),
@@ -133,7 +133,7 @@ def _ceiling(loaded: Loaded, part: Part) -> list[Row]:
 
 
 def _yardstick(loaded: Loaded, part: Part, work: StepWork, seconds: list[float], **facts: Any) -> Row:
-    row = _timed(loaded, seconds, len(loaded.workload(part.workload).records)) | {
+    row = timed(seconds, len(loaded.workload(part.workload).records)) | {
         "tokens": work.num_tokens,
         "logits": work.num_logits,
         "flop": loaded.flop(work),
@@ -156,7 +156,7 @@ def _generate(loaded: Loaded, part: Part) -> list[Row]:
             answers = run_generate(loaded.model, forced, _GENERATE_BATCH)
             seconds.append(time.perf_counter() - started)
             check_lengths(answers, forced)
-    row = _timed(loaded, seconds, len(forced)) | {"note": f"{len(forced)} records, batches of {_GENERATE_BATCH}"}
+    row = timed(seconds, len(forced)) | {"note": f"{len(forced)} records, batches of {_GENERATE_BATCH}"}
     loaded.say(f"{_rate(row)}; {row['note']}")
     return [row]
 
@@ -206,7 +206,8 @@ def _small_steps(loaded: Loaded, part: Part) -> Iterator[Row]:
         yield {"name": f"{size} tokens", "tokens": size, "ms": ms}
 
 
-def _timed(loaded: Loaded, seconds: Sequence[float], num_records: int) -> Row:
+def timed(seconds: Sequence[float], num_records: int) -> Row:
+    """Return what every row with products a second has."""
     median = statistics.median(seconds)
     return {
         "seconds": median,

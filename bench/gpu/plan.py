@@ -17,7 +17,7 @@ import yaml
 from pipelines.errors import UsageError
 
 SHAPES = {"8b": "qwen3-8b", "1.7b": "qwen3-1.7b", "0.6b": "qwen3-0.6b"}
-"""Of `bench/random_model.py`."""
+"""Names in `bench/random_model.py`."""
 
 LISTINGS = "listings"
 TITLES = "titles"
@@ -50,10 +50,10 @@ _SECONDS: Mapping[str, tuple[float, float]] = {
 """Kind -> seconds that it is expected to take, and those after which it is ended."""
 
 SECONDS_TO_LOAD = 60.0
-"""That the first part of a process may take beside its own: torch, the workload, the model, what is compiled."""
+"""More seconds for the first part of a process: torch, the workload, the model, what is compiled."""
 
 _SHARE_OF_SECONDS = {"8b": 1.0, "1.7b": 0.6, "0.6b": 0.5}
-"""That a smaller model is expected to take."""
+"""Share of its seconds that a smaller model is expected to take."""
 
 PLANS: Mapping[str, tuple[str, ...]] = {
     "call1": (
@@ -81,7 +81,7 @@ class PartError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class GpuSettings:
-    """What a worker must know.
+    """Settings of a worker process.
 
     Attributes:
         device: "cuda", or "cpu" in a rehearsal.

@@ -24,7 +24,7 @@ from hpd_core import EngineConfig
 from hpd_core.decoding.decoder import Decoder
 
 _RECORDS_SHARE = 2
-"""Of the workload, for the large steps: as many as keep several cohorts busy."""
+"""Divisor of the workload for the large steps: as many as keep several cohorts busy."""
 
 _MOST_STEPS = 8
 _SMALL_VALUES, _SMALL_LENGTH = 256, 24

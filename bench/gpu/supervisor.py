@@ -38,7 +38,7 @@ _SECONDS_FOR_STACKS = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """What became of a part; `message`: why it is not ok."""
+    """Outcome of a part; `message`: why it is not ok."""
 
     part: Part
     outcome: Outcome
@@ -107,7 +107,7 @@ class Supervisor:
                     outcome, message = "failed", content
         except TimeoutError:
             outcome, message = "too long" if limit < left else "no time", f"ended after {limit:.0f} s"
-        except EOFError:
+        except (EOFError, ConnectionError):  # the second, if it died before it read what it was sent
             outcome = "died"
         if outcome not in ("ok", "failed"):
             code = self._end_worker()
@@ -151,10 +151,10 @@ class _Worker:
 
         Raises:
             TimeoutError: it took more seconds.
-            EOFError: it ended.
+            EOFError, ConnectionError: it ended.
         """
         deadline = time.monotonic() + seconds
-        with suppress(BrokenPipeError):  # it has ended: so its messages do
+        with suppress(ConnectionError):  # it has ended: so its messages do
             self._connection.send((part, seconds - _SECONDS_FOR_STACKS))
         while True:
             # Its children may hold the pipe open when it has ended.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.gpu.loaded import base_config, model_shape
+from bench.gpu.parts import timed
 from bench.gpu.plan import LISTINGS, TITLES, GpuSettings, Part
 from bench.random_model import random_config
 from bench.rivals.vllm_process import Requests, VllmProcess, autoregressive, fan_out
@@ -60,7 +60,6 @@ def run_vllm(part: Part, settings: GpuSettings, say: Callable[[str], object]) ->
     try:
         for workload_name, name in requests:
             seconds = [process.run(f"{workload_name} {name}").seconds for _ in range(part.rounds)]
-            median = statistics.median(seconds)
             row = {
                 "shape": part.shape,
                 "kind": part.kind,
@@ -69,13 +68,10 @@ def run_vllm(part: Part, settings: GpuSettings, say: Callable[[str], object]) ->
                 "quantization": part.quantization,
                 "name": name if workload_name == part.workload else f"{workload_name}, {name}",
                 "asked": name,
-                "seconds": median,
-                "all_seconds": seconds,
-                "records": settings.records,
-                "products_per_second": settings.records / median,
+                **timed(seconds, settings.records),
                 "version": process.facts["version"],
             }
-            say(f"{workload_name}, {name}: {row['products_per_second']:.1f} products/s, {median:.2f} s")
+            say(f"{workload_name}, {name}: {row['products_per_second']:.1f} products/s, {row['seconds']:.2f} s")
             yield row
     finally:
         process.close()

@@ -32,7 +32,7 @@ _SECONDS_TO_END = 30
 
 @dataclass(slots=True)
 class ProcessUsage:
-    """What one kind of process has used.
+    """Use of one kind of process.
 
     Attributes:
         cpu_seconds: user and system time of all of them together.
@@ -56,7 +56,7 @@ class _Seen:
 
 @dataclass(slots=True)
 class Watch:
-    """What was seen so far of a process and of those it has started."""
+    """Samples of a process and of those it has started."""
 
     root: int
     _seen: dict[tuple[int, float], _Seen] = field(default_factory=dict)
@@ -100,7 +100,7 @@ class Watch:
 
 @contextmanager
 def watch(root: int, every: float = 0.5) -> Iterator[Watch]:
-    """Samples the process `root` and all below it until the block ends."""
+    """Sample the process `root` and all below it until the block ends."""
     watched, stop = Watch(root), threading.Event()
 
     def run() -> None:

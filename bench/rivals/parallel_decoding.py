@@ -99,7 +99,7 @@ class JacobiGuesser(Verified):
 
 
 class NgramGuesser(Verified):
-    """What stood most often after the last tokens so far, in the prompt and in the answer itself.
+    """Guesses what stood most often after the last tokens so far, in the prompt and in the answer itself.
 
     Ou, Chen and Tian 2024, "Lossless Acceleration of Large Language Model via Adaptive N-gram Parallel Decoding"
     (ANPD): a table of n-grams that is filled from the prompt and grows with every accepted token, of several levels:

@@ -1,4 +1,4 @@
-"""What the machine could do at best, for the benchmark.
+"""Yardsticks: the best that the machine could do.
 
     ceiling    as many tokens forwarded by the bare model in large dense batches: causal, its own attention, no KV
                cache, logits for as many tokens as decoded. The best of several batch shapes and of transformers' ways
@@ -30,12 +30,12 @@ DENSE_SHAPES: Sequence[tuple[int, int]] = tuple(
 """(rows, length) of the dense batches that are tried."""
 
 _CACHED = ("k_proj", "v_proj", "qkv", "query_key_value")
-"""Of names of linear layers: keys and values are wanted of every token, in every layer."""
+"""Parts of names of linear layers: keys and values are wanted of every token, in every layer."""
 
 
 @dataclass(frozen=True, slots=True)
 class StepWork:
-    """What was forwarded.
+    """Amount of forwarded work.
 
     Attributes:
         num_tokens: tokens through the layers, a shared prefix as often as it was computed.

@@ -43,7 +43,7 @@ PREFIX_KNOWN = "tree, prefix known"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RoundComparison:
-    """What was found.
+    """Result of the rounds.
 
     Attributes:
         dense_shape: (rows, length) of the ceiling's batches.

@@ -1,4 +1,4 @@
-"""What the benchmark prints: a table for people, one JSON line for machines."""
+"""Output of the benchmark: a table for people, one JSON line for machines."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What the benchmark decodes: records with the token length of every answer."""
+"""Workloads of the benchmarks: records with the token length of every answer."""

@@ -27,7 +27,7 @@ _ASPECTS = {
     "origin": WORDS["countries"],
     "finish": WORDS["finishes"],
 }
-"""What may be asked about a part, and the answers."""
+"""Questions about a part, and their answers."""
 
 LISTING_ATTRIBUTES = (
     Attribute(name="Brand", description="as printed on the product"),

@@ -39,14 +39,14 @@ SINGLE = "single"
 LISTING_TOKENS = 250
 LARGEST_FAMILY = 20
 SHORT_TOKENS, LONG_SHARE = 2, 0.05
-"""Of `skewed`: tokens of most values, and the share of those that take K_max."""
+"""Lengths in `skewed`: tokens of most values, and the share of those that take K_max."""
 NUM_WIDE_ATTRIBUTES = 64
 NUM_CATEGORIES, PRODUCTS_OF_CATEGORY, ATTRIBUTES_OF_CATEGORY = 1000, 5, 8
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Maker:
-    """What a workload is made with."""
+    """Material of a workload."""
 
     tokenizer: Any
     seed: int

@@ -1,4 +1,4 @@
-"""What the benchmark decodes: records, with the token length of every answer."""
+"""A workload: records, with the token length of every answer."""
 
 from __future__ import annotations
 

@@ -9,7 +9,6 @@ leave out some of it.
 
 from __future__ import annotations
 
-import logging
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -74,8 +73,6 @@ def lora_settings(adapter: Adapter) -> dict[str, Any]:
 def _inject(model: Any, adapter: Adapter, weights: dict[str, Tensor]) -> None:
     """Put LoRA layers with the adapter's weights, in float32, around the model's layers."""
     try:
-        # peft imports bitsandbytes, which warns of a missing kernel that only 4-bit weights on CPUs would use.
-        logging.getLogger("bitsandbytes").setLevel(logging.ERROR)
         from peft import LoraConfig, inject_adapter_in_model
         from peft.tuners.tuners_utils import cast_adapter_dtype
     except ImportError as error:

@@ -1,4 +1,4 @@
-"""What stands behind the numbers of a GPU measurement: counted tests, and parts on a pretended GPU."""
+"""Parts of a GPU measurement: counted tests, and parts on a pretended GPU."""
 
 from __future__ import annotations
 
