@@ -101,7 +101,7 @@ class TritonStep:
     ) -> None:
         num_tokens, num_kv_heads, key_size = k.shape
         value_size, origin = v.shape[2], self.origin
-        (q_weight, q_eps), (k_weight, k_eps) = norms or ((origin, 0.0), (origin, 0.0))
+        of_queries, of_keys = norms or (Norm(origin, 0.0), Norm(origin, 0.0))
         sizes: dict[str, Any] = {
             "GROUP": q.shape[1] // num_kv_heads,
             "KEY_SIZE": key_size,
@@ -120,8 +120,8 @@ class TritonStep:
             v,
             origin if cos is None else cos,
             origin if sin is None else sin,
-            q_weight,
-            k_weight,
+            of_queries.weight,
+            of_keys.weight,
             origin,
             self.prompts,
             self.tokens[3],
@@ -133,8 +133,9 @@ class TritonStep:
             k.stride(1),
             v.stride(0),
             v.stride(1),
-            q_eps,
-            k_eps,
+            of_queries.eps,
+            of_keys.eps,
+            of_keys.offset,
             **sizes,
         )
 
@@ -262,13 +263,13 @@ _TOKENS = 16
 
 
 @triton.jit
-def _normed(first, second, weight, eps, by, is_number, HALF: tl.constexpr):  # type: ignore[no-untyped-def]
+def _normed(first, second, weight, eps, offset, by, is_number, HALF: tl.constexpr):  # type: ignore[no-untyped-def]
     """Return both halves of heads [T, HALF], after their RMS norm."""
     squares = tl.sum(first * first, 1) + tl.sum(second * second, 1)
     factor = tl.rsqrt(squares / (2 * HALF) + eps)[:, None]
     first_weight = tl.load(weight + by, is_number, 0.0).to(tl.float32)
     second_weight = tl.load(weight + HALF + by, is_number, 0.0).to(tl.float32)
-    return first * factor * first_weight[None, :], second * factor * second_weight[None, :]
+    return first * factor * (first_weight + offset)[None, :], second * factor * (second_weight + offset)[None, :]
 
 
 @triton.jit(do_not_specialize=_CHANGING, do_not_specialize_on_alignment=_TABLES)
@@ -293,6 +294,7 @@ def _store_kernel(  # type: ignore[no-untyped-def]
     v_head,
     q_eps,
     k_eps,
+    offset,
     GROUP: tl.constexpr,
     KEY_SIZE: tl.constexpr,
     VALUE_SIZE: tl.constexpr,
@@ -342,7 +344,7 @@ def _store_kernel(  # type: ignore[no-untyped-def]
         k_from = k + k_at[:, None] + by[None, :]
         first, second = tl.load(k_from, here, 0.0).to(tl.float32), tl.load(k_from + HALF, here, 0.0).to(tl.float32)
         if HAS_NORMS:
-            first, second = _normed(first, second, k_weight, k_eps, by, is_angle, HALF)
+            first, second = _normed(first, second, k_weight, k_eps, offset, by, is_angle, HALF)
         kept = is_kept[:, None] & is_angle[None, :]
         k_to = keys[:, None] + by[None, :]
         tl.store(k_to, (first * first_cos - second * first_sin).to(origin.dtype.element_ty), kept)
@@ -353,7 +355,7 @@ def _store_kernel(  # type: ignore[no-untyped-def]
             q_from = q + q_at[:, None] + by[None, :]
             first, second = tl.load(q_from, here, 0.0).to(tl.float32), tl.load(q_from + HALF, here, 0.0).to(tl.float32)
             if HAS_NORMS:
-                first, second = _normed(first, second, q_weight, q_eps, by, is_angle, HALF)
+                first, second = _normed(first, second, q_weight, q_eps, offset, by, is_angle, HALF)
             tl.store(q_from, (first * first_cos - second * first_sin).to(q.dtype.element_ty), here)
             tl.store(q_from + HALF, (second * second_cos + first * second_sin).to(q.dtype.element_ty), here)
     else:

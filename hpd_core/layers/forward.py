@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -28,7 +29,8 @@ from hpd_core.native.linear import Norm, norm_of
 
 OurLayers = Literal["native", "triton"]
 
-_ACTIVATIONS = (type(ACT2FN["silu"]), torch.nn.SiLU)
+_GELU = type(ACT2FN["gelu_pytorch_tanh"])
+_ACTIVATIONS = (type(ACT2FN["silu"]), torch.nn.SiLU, _GELU)
 
 
 def transformers_logits(
@@ -78,8 +80,12 @@ def why_not_ours(model: Any, by: OurLayers) -> str | None:
             return f"a part of {name} is a {type(part).__name__}"
         if "forward" in part.__dict__ or part._forward_hooks or part._forward_pre_hooks:
             return f"somebody has changed or hooked a {type(part).__name__}"
-        if hasattr(part, "variance_epsilon"):
+        if type(part).__name__.endswith("RMSNorm"):
             norms.append(part.weight)
+    head_size = decoder_layers(model)[0].self_attn.head_dim
+    frequencies = [buffer for name, buffer in model.model.rotary_emb.named_buffers() if name.endswith("inv_freq")]
+    if any(2 * len(buffer) != head_size for buffer in frequencies):
+        return "its rotary embedding turns a part of each head"
     dtypes = {weight.dtype for weight in (model.model.embed_tokens.weight, *norms)}
     if len(dtypes) > 1 or (by == "native" and not dtypes <= library.DTYPES.keys()):
         return f"its weights are of {', '.join(sorted(map(str, dtypes)))}"
@@ -93,19 +99,24 @@ def why_not_ours(model: Any, by: OurLayers) -> str | None:
 
 
 class Factors(NamedTuple):
-    """Granite's factors of the embeddings, of each layer's outputs and of the last norm's output; 1 in others."""
+    """Granite's factors of the embeddings and of the last norm's output; Gemma's soft cap of the logits."""
 
-    embeddings: float
-    added: float
-    output: float
+    embeddings: float = 1.0
+    output: float = 1.0
+    cap: float | None = None
 
     @classmethod
     def of(cls, model: Any) -> Factors:
-        """Read them from Granite's modules: a configuration of another family may name them, too, to no effect."""
+        """Read them only where the family has them: a configuration of another may name them, too, to no effect."""
+        if hasattr(decoder_layers(model)[0], "pre_feedforward_layernorm"):
+            return cls(cap=model.config.final_logit_softcapping)
         if not hasattr(model.model, "embedding_multiplier"):
-            return cls(1.0, 1.0, 1.0)
-        added = decoder_layers(model)[0].residual_multiplier
-        return cls(model.model.embedding_multiplier, added, 1 / model.config.logits_scaling)
+            return cls()
+        return cls(model.model.embedding_multiplier, 1 / model.config.logits_scaling)
+
+    def capped(self, logits: Tensor) -> Tensor:
+        """Return the logits under the cap."""
+        return logits if self.cap is None else torch.tanh(logits / self.cap) * self.cap
 
 
 def scaled(x: Tensor, factor: float) -> Tensor:
@@ -117,16 +128,93 @@ Angles = tuple[Tensor, Tensor]
 """Cosines and sines of rotary embedding."""
 
 
-def angles_of(model: Any, x: Tensor, positions: Tensor) -> tuple[Angles, Angles]:
-    """Return the angles by which heads are turned: in layers without rotary embedding, and in others."""
-    cos, sin = (angles[0] for angles in model.model.rotary_emb(x[None], position_ids=positions[None]))
-    is_alike = all(map(is_turned, decoder_layers(model)))
-    return (cos, sin) if is_alike else (torch.ones_like(cos), torch.zeros_like(sin)), (cos, sin)
+@dataclass(frozen=True, slots=True, eq=False)
+class LayerParts:
+    """Decoder layer that runs by our code, whatever transformers calls its parts.
+
+    Attributes:
+        attention, mlp: its modules, of which the linear layers are used.
+        before_attention, before_mlp: norms of the residual stream.
+        after_attention, after_mlp: norms of what is added to it (Gemma 2 and 3), or None.
+        of_heads: norms of each head of the queries and of the keys, or None.
+        is_gelu: the MLP's gate goes through GELU; else through SiLU.
+        rotary: by which angles heads are turned: "" where the model has one kind, the layer's type where each type has
+            its own (Gemma 3), None where heads are not turned.
+        window, softcap, scale: of attention; the first two may be None.
+        factor: of what is added to the residual stream (Granite).
+    """
+
+    attention: Any
+    mlp: Any
+    before_attention: Norm
+    before_mlp: Norm
+    after_attention: Norm | None
+    after_mlp: Norm | None
+    of_heads: tuple[Norm, Norm] | None
+    is_gelu: bool
+    rotary: str | None
+    window: int | None
+    softcap: float | None
+    scale: float
+    factor: float
+
+    @property
+    def projections(self) -> tuple[Any, ...]:
+        """Linear layers of queries, keys and values; Phi 3 has them in one."""
+        attention = self.attention
+        joined = getattr(attention, "qkv_proj", None)
+        return (attention.q_proj, attention.k_proj, attention.v_proj) if joined is None else (joined,)
+
+    @property
+    def gates(self) -> tuple[Any, ...]:
+        """Linear layers of gate and up; Phi 3 has them in one."""
+        joined = getattr(self.mlp, "gate_up_proj", None)
+        return (self.mlp.gate_proj, self.mlp.up_proj) if joined is None else (joined,)
+
+    @property
+    def is_as_in_llama(self) -> bool:
+        """Whether it is as in Llama, but for norms of heads, windows, and Granite's and SmolLM3's peculiarities."""
+        joined = len(self.projections) == 1 or len(self.gates) == 1
+        return not (joined or self.is_gelu or self.before_mlp.offset or self.after_mlp or self.softcap)
 
 
-def is_turned(layer: Any) -> bool:
-    """Return whether a layer has rotary embedding."""
-    return bool(getattr(layer.self_attn, "use_rope", True))
+def parts_of(layer: Any) -> LayerParts:
+    """Return the parts of a layer of a model for which `why_not_ours` is None."""
+    attention, config = layer.self_attn, layer.self_attn.config
+    norms = [norm_of(norm) for norm in _norms(layer)]
+    before_attention, after_attention, before_mlp, after_mlp = (
+        norms if len(norms) == 4 else (norms[0], None, norms[1], None)
+    )
+    has_norms = hasattr(attention, "q_norm")
+    rotary = getattr(attention, "layer_type", "") if config.model_type == "gemma3_text" else ""
+    # All layers of these have the same.
+    where = config if config.model_type in ("mistral", "phi3") else attention
+    return LayerParts(
+        attention,
+        layer.mlp,
+        before_attention,
+        before_mlp,
+        after_attention,
+        after_mlp,
+        of_heads=(norm_of(attention.q_norm), norm_of(attention.k_norm)) if has_norms else None,
+        is_gelu=isinstance(_activation(layer.mlp), _GELU),
+        rotary=rotary if getattr(attention, "use_rope", True) else None,
+        window=getattr(where, "sliding_window", None),
+        softcap=config.attn_logit_softcapping if config.model_type == "gemma2" else None,
+        scale=attention.scaling,
+        factor=getattr(layer, "residual_multiplier", 1.0),
+    )
+
+
+def angles_of(model: Any, layers: Iterable[LayerParts], x: Tensor, positions: Tensor) -> Sequence[Angles]:
+    """Return the angles by which the heads of each layer are turned."""
+    found: dict[str | None, Angles] = {}
+    for kind in (kinds := [layer.rotary for layer in layers]):
+        if kind not in found:
+            of_type = (kind,) if kind else ()
+            cos, sin = (angles[0] for angles in model.model.rotary_emb(x[None], positions[None], *of_type))
+            found[kind] = (torch.ones_like(cos), torch.zeros_like(sin)) if kind is None else (cos, sin)
+    return [found[kind] for kind in kinds]
 
 
 class CpuLayers:
@@ -136,9 +224,11 @@ class CpuLayers:
 
     def __init__(self, model: Any) -> None:
         self._model = model
-        self._layers = list(decoder_layers(model))
+        self._layers = [parts_of(layer) for layer in decoder_layers(model)]
         self._factors = Factors.of(model)
-        self._is_plain = set(self._factors) == {1.0} and all(map(is_turned, self._layers))
+        self._is_plain = self._factors == Factors() and all(
+            layer.is_as_in_llama and layer.factor == 1 and layer.rotary == "" for layer in self._layers
+        )
         self._at_once: NativeLayers | None = None
 
     def forget(self) -> None:
@@ -147,8 +237,8 @@ class CpuLayers:
 
     @property
     def mlps(self) -> list[Any]:
-        """MLPs of the layers, which `linears` may compute."""
-        return [layer.mlp for layer in self._layers]
+        """MLPs with SwiGLU, which `linears` may compute."""
+        return [layer.mlp for layer in self._layers if len(layer.gates) > 1 and not layer.is_gelu]
 
     def logits(
         self,
@@ -160,16 +250,16 @@ class CpuLayers:
     ) -> Iterable[Tensor] | TiledLogits:
         """Compute as `transformers_logits`, or without storing logits. `linears`: packed weights, active."""
         x = scaled(self._model.model.embed_tokens(token_ids), self._factors.embeddings)  # the residual stream, [T, D]
-        angles = angles_of(self._model, x, positions)
+        angles = angles_of(self._model, self._layers, x, positions)
         at_once = self._layers_at_once(linears) if linears is not None and self._is_plain else None
         if at_once is not None:
-            hidden = at_once.run(x, *angles[True], batch.plans, logit_rows)
+            hidden = at_once.run(x, *angles[0], batch.plans, logit_rows)
             batch.num_calls += len(self._layers)
         else:
             hidden = self._one_by_one(x, angles, logit_rows, batch, linears)
             hidden = scaled(hidden, self._factors.output)
         head = self._model.lm_head
-        if linears is not None and (tiled := linears.tiled(head)) is not None:
+        if linears is not None and self._factors.cap is None and (tiled := linears.tiled(head)) is not None:
             return TiledLogits(hidden, tiled, head.weight)
         return self._in_blocks(hidden) if len(logit_rows) else []
 
@@ -177,63 +267,77 @@ class CpuLayers:
         """Return all layers as one function, if all of their products are by tiles; checked anew for every step."""
         weights = []
         for layer in self._layers:
-            attention, mlp = layer.self_attn, linears.gated_mlp(layer.mlp)
-            q, k, v, o = map(linears.tiled, (attention.q_proj, attention.k_proj, attention.v_proj, attention.o_proj))
+            mlp = linears.gated_mlp(layer.mlp)
+            q, k, v, o = map(linears.tiled, (*layer.projections, layer.attention.o_proj))
             if q is None or k is None or v is None or o is None or mlp is None:
                 return None
-            before_attention, before_mlp = norm_of(layer.input_layernorm), norm_of(layer.post_attention_layernorm)
-            norms, window = norms_of_heads(attention), window_of(attention)
-            weights.append(
-                LayerWeights(before_attention, before_mlp, norms, q, k, v, o, mlp, window, attention.scaling)
-            )
+            norms = layer.before_attention, layer.before_mlp, layer.of_heads
+            weights.append(LayerWeights(*norms, q, k, v, o, mlp, layer.window, layer.scale))
         last = norm_of(self._model.model.norm)
         if self._at_once is None or not self._at_once.is_made_of(weights, last):
-            self._at_once = NativeLayers(weights, last, self._layers[0].self_attn.head_dim)
+            self._at_once = NativeLayers(weights, last, self._layers[0].attention.head_dim)
         return self._at_once
 
     def _one_by_one(
         self, x: Tensor, angles: Sequence[Angles], logit_rows: Tensor, batch: PackedBatch, linears: PackedLinears | None
     ) -> Tensor:
         """Compute all layers and the last norm, function by function; [n, D]."""
-        layers = self._layers
         attend = transformers.AttentionInterface()[ATTENTION_NAME]
         delta = None  # what the layer before adds to it
-        for layer in layers:
-            attention, mlp = layer.self_attn, layer.mlp
-            normed = linear.add_norm(x, delta, *norm_of(layer.input_layernorm))
-            q, k, v = (
-                project(normed).view(len(x), -1, attention.head_dim)
-                for project in (attention.q_proj, attention.k_proj, attention.v_proj)
-            )
-            q, k = linear.rotary(q, k, *angles[is_turned(layer)], norms_of_heads(attention))
+        for layer, turned_by in zip(self._layers, angles, strict=True):
+            q, k, v = _heads(layer, linear.add_norm(x, delta, layer.before_attention))
+            q, k = linear.rotary(q, k, *turned_by, layer.of_heads)
             attended, _ = attend(
-                attention,
+                layer.attention,
                 *(heads.transpose(0, 1)[None] for heads in (q, k, v)),
                 None,
-                scaling=attention.scaling,
-                sliding_window=window_of(attention),
+                scaling=layer.scale,
+                sliding_window=layer.window,
+                softcap=layer.softcap,
                 hpd_batch=batch,
             )
             attended = attended[0].flatten(1)
-            if layer is layers[-1]:
+            if layer is self._layers[-1]:
                 # Nobody attends to what comes behind: keys and values are stored.
                 if not len(logit_rows):
                     return x[:0]
                 attended, x = attended.index_select(0, logit_rows), x.index_select(0, logit_rows)
-            delta = scaled(attention.o_proj(attended), self._factors.added)
-            normed = linear.add_norm(x, delta, *norm_of(layer.post_attention_layernorm))
-            if linears is not None and (gated_mlp := linears.gated_mlp(mlp)) is not None:
-                delta = gated_mlp(normed)
-            else:
-                delta = mlp.down_proj(linear.swiglu(mlp.gate_proj(normed), mlp.up_proj(normed)))
-            delta = scaled(delta, self._factors.added)
-        return linear.add_norm(x, delta, *norm_of(self._model.model.norm))
+            delta = _added(layer, layer.attention.o_proj(attended), layer.after_attention)
+            normed = linear.add_norm(x, delta, layer.before_mlp)
+            delta = _added(layer, _mlp(layer, normed, linears), layer.after_mlp)
+        return linear.add_norm(x, delta, norm_of(self._model.model.norm))
 
     def _in_blocks(self, hidden: Tensor) -> Iterator[Tensor]:
         head = self._model.lm_head
         at_once = max(16, _block_bytes(hidden) // (head.out_features * hidden.element_size()))
         for first in range(0, len(hidden), at_once):
-            yield head(hidden[first : first + at_once])
+            yield self._factors.capped(head(hidden[first : first + at_once]))
+
+
+def _heads(layer: LayerParts, normed: Tensor) -> Sequence[Tensor]:
+    """Return queries [T, H, D], keys and values [T, H_kv, D]."""
+    made = [project(normed).view(len(normed), -1, layer.attention.head_dim) for project in layer.projections]
+    if len(made) > 1:
+        return made
+    num_kv_heads = made[0].shape[1] // (layer.attention.num_key_value_groups + 2)
+    split = made[0].split([made[0].shape[1] - 2 * num_kv_heads, num_kv_heads, num_kv_heads], dim=1)
+    return [heads.contiguous() for heads in split]
+
+
+def _mlp(layer: LayerParts, normed: Tensor, linears: PackedLinears | None) -> Tensor:
+    mlp = layer.mlp
+    if linears is not None and (gated_mlp := linears.gated_mlp(mlp)) is not None:
+        return gated_mlp(normed)
+    if len(layer.gates) == 1:
+        made: Tensor = mlp(normed)
+        return made
+    gate, up = (project(normed) for project in layer.gates)
+    return mlp.down_proj(linear.gated(gate, up, is_gelu=layer.is_gelu))  # type: ignore[no-any-return]
+
+
+def _added(layer: LayerParts, made: Tensor, norm: Norm | None) -> Tensor:
+    """Return what the layer adds to the residual stream."""
+    return scaled(made if norm is None else linear.add_norm(made, None, norm), layer.factor)
 
 
 def _block_bytes(hidden: Tensor) -> int:
@@ -269,20 +373,19 @@ def _replaced_parts(model: Any) -> Iterator[torch.nn.Module]:
     yield from (base.rotary_emb, base.norm)
     for layer in decoder_layers(model):
         yield layer
-        yield from (layer.input_layernorm, layer.post_attention_layernorm, layer.self_attn, layer.mlp)
-        yield layer.mlp.act_fn
+        yield from (*_norms(layer), layer.self_attn, layer.mlp)
+        yield _activation(layer.mlp)
         if hasattr(layer.self_attn, "q_norm"):
             yield from (layer.self_attn.q_norm, layer.self_attn.k_norm)
 
 
-def norms_of_heads(attention: Any) -> tuple[Norm, Norm] | None:
-    """Return the norms of queries and of keys, or None."""
-    return (norm_of(attention.q_norm), norm_of(attention.k_norm)) if hasattr(attention, "q_norm") else None
+def _norms(layer: Any) -> Sequence[Any]:
+    """Return a layer's norms in the order of the computation: two, or Gemma's four, of which the second and the last
+    are of what is added.
+    """
+    more = [getattr(layer, f"{name}_feedforward_layernorm", None) for name in ("pre", "post")]
+    return [layer.input_layernorm, layer.post_attention_layernorm, *filter(None, more)]
 
 
-def window_of(attention: Any) -> int | None:
-    """Return the sliding window of a layer, or None."""
-    window: int | None = getattr(attention, "sliding_window", None)
-    if attention.config.model_type == "mistral":  # all of its layers have the same
-        window = getattr(attention.config, "sliding_window", None)
-    return window
+def _activation(mlp: Any) -> Any:
+    return mlp.activation_fn if hasattr(mlp, "activation_fn") else mlp.act_fn

@@ -110,8 +110,7 @@ class LayerWeights:
 
 
 def _key(norm: Norm) -> object:
-    weight, eps = norm
-    return weight.data_ptr(), eps
+    return norm.weight.data_ptr(), norm.eps
 
 
 class NativeLayers:
@@ -132,14 +131,14 @@ class NativeLayers:
         """
         self._keys = _keys(weights, last)
         self.seconds: npt.NDArray[np.float64] | None = None
-        self._workspace = last[0].new_empty(0)
+        self._workspace = last.weight.new_empty(0)
         first = weights[0]
-        self._size = len(last[0])
+        self._size = len(last.weight)
         self._head_size = head_size
         self._num_heads, self._num_kv_heads = (part.weight.num_columns // head_size for part in (first.q, first.k))
         for layer in weights:
             self._check_layer(layer)
-        _check(last[0], self._size)
+        _check(last.weight, self._size)
         self._layers, self._last = (_Layer * len(weights))(*map(_layer, weights)), _norm(last)
         num_bytes = max(sum(weight.tiles.nbytes for weight in layer.packed) for layer in weights)
         self._cuts_rows = num_bytes <= CACHED_WEIGHTS
@@ -152,10 +151,10 @@ class NativeLayers:
         wanted = [(heads, size), (kv_heads, size), (kv_heads, size), (size, heads), (hidden, size), (size, hidden)]
         if found != wanted or self._num_heads % self._num_kv_heads:
             raise RuntimeError(f"layers of {found}; the model's others are of {wanted}")
-        for weight, _ in (layer.before_attention, layer.before_mlp):
-            _check(weight, size)
-        for weight, _ in layer.of_heads or ():
-            _check(weight, self._head_size)
+        for norm in (layer.before_attention, layer.before_mlp):
+            _check(norm.weight, size)
+        for norm in layer.of_heads or ():
+            _check(norm.weight, self._head_size)
         check_scale(layer.scale)
 
     def is_made_of(self, weights: Sequence[LayerWeights], last: Norm) -> bool:
@@ -236,7 +235,7 @@ def _layer(weights: LayerWeights) -> _Layer:
 
 
 def _norm(norm: Norm | None) -> _Norm:
-    return _Norm(None, 0.0) if norm is None else _Norm(norm[0].data_ptr(), norm[1])
+    return _Norm(None, 0.0) if norm is None else _Norm(norm.weight.data_ptr(), norm.eps)
 
 
 def _linear(linear: TiledLinear) -> _Linear:

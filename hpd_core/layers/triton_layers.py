@@ -32,9 +32,9 @@ from torch import Tensor
 from hpd_core.attention.plan import AddressedPlan
 from hpd_core.attention.step_tables import Sizes
 from hpd_core.attention.triton_step import TritonAttention, TritonStep
-from hpd_core.layers.forward import Factors, angles_of, decoder_layers, is_turned, norms_of_heads, scaled, window_of
+from hpd_core.layers.forward import Factors, LayerParts, angles_of, decoder_layers, parts_of, scaled
 from hpd_core.layers.fp8 import Fp8Linear, product
-from hpd_core.layers.triton_pointwise import add_norm, quantize, swiglu
+from hpd_core.layers.triton_pointwise import add_norm, gated, quantize
 from hpd_core.layout import IntArray
 from hpd_core.native.linear import Norm, norm_of
 from hpd_core.system.device import is_out_of_memory, is_waited_for, to_device
@@ -53,30 +53,29 @@ class _Product:
 
 @dataclass(frozen=True, slots=True)
 class _Layer:
-    before_attention: Norm
-    before_mlp: Norm
-    of_heads: tuple[Norm, Norm] | None
+    parts: LayerParts
     qkv: _Product
     o: _Product
     gate_up: _Product
     down: _Product
-    head_size: int
-    window: int | None
-    scale: float
-    is_turned: bool
 
     def heads(self, x: Tensor, delta: Tensor | None) -> Tensor:
         """Return queries, keys and values of `x` plus `delta`, [T, (H + 2 H_kv) * D]."""
-        return self.qkv.multiply(add_norm(x, delta, *self.before_attention, to_fp8=self.qkv.is_fp8))
+        return self.qkv.multiply(add_norm(x, delta, self.parts.before_attention, to_fp8=self.qkv.is_fp8))
 
     def out(self, attended: Tensor) -> Tensor:
-        """Return the output of attention's last projection, [T, D]."""
-        return self.o.multiply(quantize(attended) if self.o.is_fp8 else attended)
+        """Return what attention adds to the residual stream, [T, D]."""
+        made = self.o.multiply(quantize(attended) if self.o.is_fp8 else attended)
+        return self._added(made, self.parts.after_attention)
 
     def mlp(self, x: Tensor, delta: Tensor) -> Tensor:
-        """Return the output of the MLP, [T, D]."""
-        both = self.gate_up.multiply(add_norm(x, delta, *self.before_mlp, to_fp8=self.gate_up.is_fp8))
-        return self.down.multiply(swiglu(both, to_fp8=self.down.is_fp8))
+        """Return what the MLP adds to the residual stream, [T, D]."""
+        both = self.gate_up.multiply(add_norm(x, delta, self.parts.before_mlp, to_fp8=self.gate_up.is_fp8))
+        inner = gated(both, is_gelu=self.parts.is_gelu, to_fp8=self.down.is_fp8)
+        return self._added(self.down.multiply(inner), self.parts.after_mlp)
+
+    def _added(self, made: Tensor, norm: Norm | None) -> Tensor:
+        return scaled(made if norm is None else add_norm(made, None, norm), self.parts.factor)
 
 
 class TritonLayers:
@@ -94,7 +93,7 @@ class TritonLayers:
     @property
     def windows(self) -> set[int]:
         """Sliding windows of its layers."""
-        return {layer.window for layer in self._layers if layer.window is not None}
+        return {layer.parts.window for layer in self._layers if layer.parts.window is not None}
 
     def logits(self, step: TritonStep) -> Iterator[Tensor]:
         """Return the logits of the wanted rows, as blocks of rows of [n, vocabulary], in order.
@@ -107,52 +106,41 @@ class TritonLayers:
         """Return the output of the last norm, [n, D], of the n tokens whose logits are wanted."""
         step.note()
         x = scaled(self._model.model.embed_tokens(step.token_ids), self._factors.embeddings)  # the residual stream
-        angles = angles_of(self._model, x, step.positions)
+        angles = angles_of(self._model, (layer.parts for layer in self._layers), x, step.positions)
         delta = None  # what the layer before adds to it
         for number, layer in enumerate(self._layers):
-            attended = self._attention(step, number, layer, layer.heads(x, delta), *angles[layer.is_turned])
+            attended = self._attention(step, number, layer.parts, layer.heads(x, delta), *angles[number])
             if number == len(self._layers) - 1:  # nobody attends to what comes behind
                 attended, x = (rows.index_select(0, step.logit_rows) for rows in (attended, x))
                 if not len(x):
                     return x
-            delta = scaled(layer.mlp(x, scaled(layer.out(attended), self._factors.added)), self._factors.added)
-        return scaled(add_norm(x, delta, *self._last), self._factors.output)
+            delta = layer.mlp(x, layer.out(attended))
+        return scaled(add_norm(x, delta, self._last), self._factors.output)
 
     def _attention(
-        self, step: TritonStep, number: int, layer: _Layer, heads: Tensor, cos: Tensor, sin: Tensor
+        self, step: TritonStep, number: int, layer: LayerParts, heads: Tensor, cos: Tensor, sin: Tensor
     ) -> Tensor:
         """Return the attention, [T, H * D]."""
-        split = heads.view(len(heads), -1, layer.head_size)
+        split = heads.view(len(heads), -1, layer.attention.head_dim)
         count = step.num_kv_heads
         q, k, v = split[:, : -2 * count], split[:, -2 * count : -count], split[:, -count:]
         step.rotate_and_store(number, q, k, v, cos, sin, layer.of_heads)
         attended = torch.empty(q.shape, dtype=q.dtype, device=q.device)
-        step.attend(number, q, attended, scale=layer.scale, window=layer.window)
+        step.attend(number, q, attended, scale=layer.scale, window=layer.window, softcap=layer.softcap)
         return attended.flatten(1)
 
     def head(self, hidden: Tensor) -> Iterator[Tensor]:
         """Yield the logits of the output of `hidden`, in blocks."""
         at_once = max(16, _LOGIT_BYTES // (self._model.lm_head.out_features * hidden.element_size()))
         for first in range(0, len(hidden), at_once):
-            yield self._model.lm_head(hidden[first : first + at_once])
+            yield self._factors.capped(self._model.lm_head(hidden[first : first + at_once]))
 
 
 def _layer(layer: Any) -> _Layer:
-    attention, mlp = layer.self_attn, layer.mlp
-    dtype = layer.input_layernorm.weight.dtype
-    return _Layer(
-        norm_of(layer.input_layernorm),
-        norm_of(layer.post_attention_layernorm),
-        norms_of_heads(attention),
-        _side_by_side(attention.q_proj, attention.k_proj, attention.v_proj, dtype=dtype),
-        _side_by_side(attention.o_proj, dtype=dtype),
-        _side_by_side(mlp.gate_proj, mlp.up_proj, dtype=dtype),
-        _side_by_side(mlp.down_proj, dtype=dtype),
-        attention.head_dim,
-        window_of(attention),
-        attention.scaling,
-        is_turned(layer),
-    )
+    parts = parts_of(layer)
+    products = (parts.projections, (parts.attention.o_proj,), parts.gates, (parts.mlp.down_proj,))
+    dtype = parts.before_attention.weight.dtype
+    return _Layer(parts, *(_side_by_side(*linears, dtype=dtype) for linears in products))
 
 
 def _side_by_side(*linears: Any, dtype: torch.dtype) -> _Product:

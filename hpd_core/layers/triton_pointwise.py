@@ -1,4 +1,4 @@
-"""Operations between the linear layers on a GPU, in Triton: norms and SwiGLU, each one pass over the tokens.
+"""Operations between the linear layers on a GPU, in Triton: norms and gated activations, each one pass over the tokens.
 
 With FP8 (layers/fp8.py) they also quantize their output, by a scale for each token, so that it is not read again.
 
@@ -18,12 +18,13 @@ import triton.language as tl
 from torch import Tensor
 
 from hpd_core.layers.fp8 import LARGEST, SHARE, SMALLEST
+from hpd_core.native.linear import Norm
 
 _LARGEST_FP8 = tl.constexpr(LARGEST)  # a kernel reads no Python numbers but these
 _SHARE = tl.constexpr(SHARE)
 _SMALLEST = tl.constexpr(SMALLEST)
 _COLUMNS = 4096
-"""Columns of SwiGLU at a time, if rows are not quantized as a whole."""
+"""Columns of a gated activation at a time, if rows are not quantized as a whole."""
 
 
 @triton.jit
@@ -38,7 +39,17 @@ def _quantized(row, TYPE: tl.constexpr):  # type: ignore[no-untyped-def]
 
 @triton.jit
 def _norm_kernel(  # type: ignore[no-untyped-def]
-    x, delta, weight, out, scales, size, eps, HAS_DELTA: tl.constexpr, QUANTIZES: tl.constexpr, BLOCK: tl.constexpr
+    x,
+    delta,
+    weight,
+    out,
+    scales,
+    size,
+    eps,
+    offset,
+    HAS_DELTA: tl.constexpr,
+    QUANTIZES: tl.constexpr,
+    BLOCK: tl.constexpr,
 ):
     """Compute a row per program."""
     row = tl.program_id(0).to(tl.int64)
@@ -51,7 +62,7 @@ def _norm_kernel(  # type: ignore[no-untyped-def]
         tl.store(x + at, stream, is_number)
     wide = stream.to(tl.float32)
     factor = tl.rsqrt(tl.sum(wide * wide, 0) / size + eps)
-    normed = wide * factor * tl.load(weight + by, is_number, 0.0).to(tl.float32)
+    normed = wide * factor * (tl.load(weight + by, is_number, 0.0).to(tl.float32) + offset)
     if QUANTIZES:
         # As it is where nothing is quantized: rounded to the type of the stream first.
         small, scale = _quantized(normed.to(x.dtype.element_ty).to(tl.float32), out.dtype.element_ty)
@@ -62,7 +73,9 @@ def _norm_kernel(  # type: ignore[no-untyped-def]
 
 
 @triton.jit
-def _swiglu_kernel(gate_up, out, scales, size, QUANTIZES: tl.constexpr, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+def _gated_kernel(  # type: ignore[no-untyped-def]
+    gate_up, out, scales, size, IS_GELU: tl.constexpr, QUANTIZES: tl.constexpr, BLOCK: tl.constexpr
+):
     """Compute a (row, block of columns) per program."""
     row = tl.program_id(0).to(tl.int64)
     by = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
@@ -70,7 +83,9 @@ def _swiglu_kernel(gate_up, out, scales, size, QUANTIZES: tl.constexpr, BLOCK: t
     at = row * (2 * size) + by
     gate = tl.load(gate_up + at, is_number, 0.0).to(tl.float32)
     up = tl.load(gate_up + at + size, is_number, 0.0).to(tl.float32)
-    product = gate / (1 + tl.exp(-gate)) * up
+    # GELU by its approximation with tanh: 1/2 (1 + tanh(z)) = 1 / (1 + e^-2z).
+    inner = 1.5957691216057308 * (gate + 0.044715 * gate * gate * gate) if IS_GELU else gate
+    product = gate / (1 + tl.exp(-inner)) * up
     if QUANTIZES:
         small, scale = _quantized(product.to(gate_up.dtype.element_ty).to(tl.float32), out.dtype.element_ty)
         tl.store(out + row * size + by, small, is_number)
@@ -91,11 +106,11 @@ def _quantize_kernel(x, out, scales, size, BLOCK: tl.constexpr):  # type: ignore
     tl.store(scales + row, scale)
 
 
-def add_norm(x: Tensor, delta: Tensor | None, weight: Tensor, eps: float, *, to_fp8: bool = False) -> Any:
-    """Add `delta` to the residual stream `x`, in place, and return its RMS norm times `weight`, [T, D].
+def add_norm(x: Tensor, delta: Tensor | None, norm: Norm, *, to_fp8: bool = False) -> Any:
+    """Add `delta` to the residual stream `x`, in place, and return its RMS norm, [T, D].
 
     Args:
-        x, delta: [T, D], without gaps; weight: [D].
+        x, delta: [T, D], without gaps.
         to_fp8: return it in FP8, with the scale of each token, fp32 [T].
     """
     size = x.shape[1]
@@ -104,11 +119,12 @@ def add_norm(x: Tensor, delta: Tensor | None, weight: Tensor, eps: float, *, to_
     _norm_kernel[(len(x),)](
         x,
         x if delta is None else delta,
-        weight,
+        norm.weight,
         out,
         x if scales is None else scales,
         size,
-        eps,
+        norm.eps,
+        norm.offset,
         HAS_DELTA=delta is not None,
         QUANTIZES=to_fp8,
         BLOCK=block,
@@ -132,18 +148,19 @@ def _new_fp8(num_tokens: int, size: int, device: torch.device) -> tuple[Tensor, 
     return values, torch.empty(num_tokens, dtype=torch.float32, device=device)
 
 
-def swiglu(gate_up: Tensor, *, to_fp8: bool = False) -> Any:
+def gated(gate_up: Tensor, *, is_gelu: bool = False, to_fp8: bool = False) -> Any:
     """Return silu(gate) * up, [T, I]; with `to_fp8` in FP8, with the scale of each token, fp32 [T].
 
     Args:
         gate_up: [T, 2 I], both side by side, without gaps.
+        is_gelu: gelu (approximated with tanh) in place of silu.
     """
     num_tokens, size = gate_up.shape[0], gate_up.shape[1] // 2
     block = triton.next_power_of_2(size) if to_fp8 else min(_COLUMNS, triton.next_power_of_2(size))
     out, scales = _new_fp8(num_tokens, size, gate_up.device) if to_fp8 else (gate_up.new_empty(num_tokens, size), None)
-    options: dict[str, Any] = {"QUANTIZES": to_fp8, "BLOCK": block, "num_warps": _warps(block)}
+    options: dict[str, Any] = {"IS_GELU": is_gelu, "QUANTIZES": to_fp8, "BLOCK": block, "num_warps": _warps(block)}
     grid = (num_tokens, triton.cdiv(size, block))
-    _swiglu_kernel[grid](gate_up, out, out if scales is None else scales, size, **options)
+    _gated_kernel[grid](gate_up, out, out if scales is None else scales, size, **options)
     return out if scales is None else (out, scales)
 
 

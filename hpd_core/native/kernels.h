@@ -30,9 +30,9 @@ struct Problem {
 extern "C" {
 // 0, or 1 where memory is missing: then what is written is not whole.
 int hpd_attend_bfloat16(const Problem* p);
-// sum = x + delta, where there is one; out = the RMS norm of it times weight; rows of `size` numbers. `sum` and `out` may be `x`.
+// sum = x + delta, where there is one; out = the RMS norm of it times offset + weight; rows of `size`. `sum` and `out` may be `x`.
 void hpd_add_norm_bfloat16(const bf16* x, const bf16* delta, const bf16* weight, bf16* sum, bf16* out, int64_t rows, int64_t size,
-                           double eps, int64_t threads);
+                           double eps, double offset, int64_t threads);
 // Rotary embedding of x [tokens, heads, size] by cos and sin [tokens, size], or its inverse. `out` may be `x`.
 void hpd_rotate_bfloat16(const bf16* x, const bf16* cos, const bf16* sin, bf16* out, int64_t tokens, int64_t heads, int64_t size,
                          int64_t inverse, int64_t threads);

@@ -121,7 +121,7 @@ class Forward {
     const int64_t rows = stop - first, q_size = s.num_heads * s.head_size, k_size = s.num_kv_heads * s.head_size;
     bf16 *here = x + first * s.size, *normed = s.normed + first * s.size, *delta = nullptr;
     const auto add_norm = [&](const Norm& norm, bf16* out) {
-      hpd_add_norm_bfloat16(here, delta, norm.weight, here, out, rows, s.size, norm.eps, threads);
+      hpd_add_norm_bfloat16(here, delta, norm.weight, here, out, rows, s.size, norm.eps, 0, threads);
       clock.charge(REST);
     };
     const auto project = [&](const Linear& linear, const bf16* x, int64_t depth, bf16* out) {
@@ -131,7 +131,8 @@ class Forward {
     // Norm, where there is one, and rotary embedding of all heads.
     const auto turn = [&](const Norm& of_heads, bf16* heads, int64_t count) {
       if (of_heads.weight)
-        hpd_add_norm_bfloat16(heads, nullptr, of_heads.weight, heads, heads, rows * count, s.head_size, of_heads.eps, threads);
+        hpd_add_norm_bfloat16(heads, nullptr, of_heads.weight, heads, heads, rows * count, s.head_size, of_heads.eps, 0,
+                              threads);
       hpd_rotate_bfloat16(heads, s.cos + first * s.head_size, s.sin + first * s.head_size, heads, rows, count, s.head_size, 0,
                           threads);
       clock.charge(REST);

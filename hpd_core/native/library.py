@@ -51,9 +51,9 @@ POINTER, INT, NUMBER = ctypes.c_void_p, ctypes.c_int64, ctypes.c_double
 _ARGUMENTS = {
     "attend": [POINTER],
     "columns_of_block": [INT, INT],
-    "add_norm": [*5 * [POINTER], INT, INT, NUMBER, INT],
+    "add_norm": [*5 * [POINTER], INT, INT, NUMBER, NUMBER, INT],
     "rotate": [*4 * [POINTER], *5 * [INT]],
-    "swiglu": [*3 * [POINTER], INT, INT],
+    "gated": [*3 * [POINTER], INT, INT, INT],
     "choose": [POINTER, INT, INT, POINTER, POINTER, POINTER, INT],
     "norm_backward": [*6 * [POINTER], INT, INT, NUMBER, INT],
     "swiglu_backward": [*5 * [POINTER], INT, INT],

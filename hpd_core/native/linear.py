@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -178,21 +178,34 @@ def is_read(x: Tensor) -> bool:
     return x.device.type == "cpu" and x.dtype == torch.bfloat16 and x.is_contiguous()
 
 
-Norm = tuple[Tensor, float]
-"""RMS norm: its weight [D], and the epsilon that is added to the mean square."""
+class Norm(NamedTuple):
+    """RMS norm.
+
+    Attributes:
+        weight: [D]
+        eps: what is added to the mean square.
+        offset: what is added to the weight: 1 in Gemma.
+    """
+
+    weight: Tensor
+    eps: float
+    offset: float = 0.0
 
 
 def norm_of(module: Any) -> Norm:
-    """Return the weight and epsilon of one of transformers' RMS norms."""
-    return module.weight, module.variance_epsilon
+    """Return one of transformers' RMS norms. Gemma's calls its epsilon by another name than all others."""
+    if hasattr(module, "variance_epsilon"):
+        return Norm(module.weight, module.variance_epsilon)
+    return Norm(module.weight, module.eps, 1.0)
 
 
-def add_norm(x: Tensor, delta: Tensor | None, weight: Tensor, eps: float, total: Tensor | None = None) -> Tensor:
-    """Add `delta` to the residual stream `x`, in place or into `total`, and return its RMS norm times `weight`.
+def add_norm(x: Tensor, delta: Tensor | None, norm: Norm, total: Tensor | None = None) -> Tensor:
+    """Add `delta` to the residual stream `x`, in place or into `total`, and return its RMS norm.
 
     Args:
-        x, delta, total: [..., D]; weight: [D].
+        x, delta, total: [..., D]
     """
+    weight, eps, offset = norm
     total, out = x if total is None else total, torch.empty_like(x)
     check(x, weight, total, out, *(() if delta is None else (delta,)))
     size = x.shape[-1]
@@ -200,7 +213,7 @@ def add_norm(x: Tensor, delta: Tensor | None, weight: Tensor, eps: float, total:
         raise RuntimeError(f"a norm of {tuple(weight.shape)} for rows of {tuple(x.shape)}")
     given = (x.data_ptr(), None if delta is None else delta.data_ptr(), weight.data_ptr())
     library.function("add_norm", x.dtype)(
-        *given, total.data_ptr(), out.data_ptr(), x.numel() // size, size, eps, torch.get_num_threads()
+        *given, total.data_ptr(), out.data_ptr(), x.numel() // size, size, eps, offset, torch.get_num_threads()
     )
     return out
 
@@ -228,18 +241,18 @@ def rotary(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor, norms: tuple[Norm, No
         cos, sin: [T, D], D even.
     """
     if norms is not None:
-        q, k = (add_norm(x, None, *norm) for x, norm in zip((q, k), norms, strict=True))
+        q, k = (add_norm(x, None, norm) for x, norm in zip((q, k), norms, strict=True))
     return rotate(q, cos, sin), rotate(k, cos, sin)
 
 
-def swiglu(gate: Tensor, up: Tensor, out: Tensor | None = None) -> Tensor:
-    """Return silu(gate) * up, in the memory of `gate`, or in `out`."""
+def gated(gate: Tensor, up: Tensor, out: Tensor | None = None, *, is_gelu: bool = False) -> Tensor:
+    """Return silu(gate) * up, or gelu(gate) * up (approximated with tanh), in the memory of `gate`, or in `out`."""
     out = gate if out is None else out
     check(gate, up, out)
     if gate.shape != up.shape:
         raise RuntimeError(f"a gate of {tuple(gate.shape)} for {tuple(up.shape)}")
     addresses = (gate.data_ptr(), up.data_ptr(), out.data_ptr())
-    library.function("swiglu", gate.dtype)(*addresses, gate.numel(), torch.get_num_threads())
+    library.function("gated", gate.dtype)(*addresses, gate.numel(), int(is_gelu), torch.get_num_threads())
     return out
 
 

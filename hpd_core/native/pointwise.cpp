@@ -14,10 +14,11 @@ namespace {
 // Fewer numbers than this are not worth waking up other threads.
 constexpr int64_t MANY = 16384;
 
-// sum = x + delta, where there is one (sum may be x); out = sum / sqrt(mean(sum^2) + eps) * weight; rows of `size` numbers.
+// sum = x + delta, where there is one (sum may be x); out = sum / sqrt(mean(sum^2) + eps) * (offset + weight); rows of `size`.
 // Without delta, `sum` is x and not written.
 template <typename T>
-void add_norm(const T* x, const T* delta, const T* weight, T* sum, T* out, int64_t rows, int64_t size, double eps, int64_t threads) {
+void add_norm(const T* x, const T* delta, const T* weight, T* sum, T* out, int64_t rows, int64_t size, double eps, double offset,
+              int64_t threads) {
 #pragma omp parallel for num_threads(threads) if (rows * size > MANY) schedule(static)
   for (int64_t row = 0; row < rows; row++) {
     const T* here = (delta ? sum : x) + row * size;
@@ -30,7 +31,7 @@ void add_norm(const T* x, const T* delta, const T* weight, T* sum, T* out, int64
     }
     const float scale = 1.0f / std::sqrt(sum_of(squares) / float(size) + float(eps));
     for (int64_t i = 0; i < size; i += LANES)
-      put(out + row * size + i, get(here + i, size - i) * scale * get(weight + i, size - i), size - i);
+      put(out + row * size + i, get(here + i, size - i) * scale * (get(weight + i, size - i) + float(offset)), size - i);
   }
 }
 
@@ -56,12 +57,13 @@ void rotate(const T* x, const T* cos, const T* sin, T* out, int64_t tokens, int6
     }
 }
 
-// out = silu(gate) * up; out may be the gate.
+// out = silu(gate) * up, or gelu(gate) * up by its approximation with tanh; out may be the gate.
 template <typename T>
-void swiglu(const T* gate, const T* up, T* out, int64_t count, int64_t threads) {
+void gated(const T* gate, const T* up, T* out, int64_t count, int64_t is_gelu, int64_t threads) {
 #pragma omp parallel for num_threads(threads) if (count > MANY) schedule(static)
   for (int64_t i = 0; i < count; i += LANES) {
-    put(out + i, silu(get(gate + i, count - i)) * get(up + i, count - i), count - i);
+    const floats x = get(gate + i, count - i);
+    put(out + i, (is_gelu ? gelu(x) : silu(x)) * get(up + i, count - i), count - i);
   }
 }
 
@@ -103,15 +105,15 @@ void choose(const T* logits, int64_t rows, int64_t size, int64_t* tokens, float*
 
 #define EXPORT(NAME, T)                                                                                                    \
   extern "C" void hpd_add_norm_##NAME(const T* x, const T* delta, const T* weight, T* sum, T* out, int64_t rows, int64_t size,\
-                                      double eps, int64_t threads) {                                                       \
-    add_norm(x, delta, weight, sum, out, rows, size, eps, threads);                                                        \
+                                      double eps, double offset, int64_t threads) {                                        \
+    add_norm(x, delta, weight, sum, out, rows, size, eps, offset, threads);                                                \
   }                                                                                                                        \
   extern "C" void hpd_rotate_##NAME(const T* x, const T* cos, const T* sin, T* out, int64_t tokens, int64_t heads, int64_t size,\
                                     int64_t inverse, int64_t threads) {                                                    \
     rotate(x, cos, sin, out, tokens, heads, size, inverse, threads);                                                       \
   }                                                                                                                        \
-  extern "C" void hpd_swiglu_##NAME(const T* gate, const T* up, T* out, int64_t count, int64_t threads) {                  \
-    swiglu(gate, up, out, count, threads);                                                                                 \
+  extern "C" void hpd_gated_##NAME(const T* gate, const T* up, T* out, int64_t count, int64_t is_gelu, int64_t threads) {  \
+    gated(gate, up, out, count, is_gelu, threads);                                                                         \
   }                                                                                                                        \
   extern "C" void hpd_choose_##NAME(const T* logits, int64_t rows, int64_t size, int64_t* tokens, float* scores,           \
                                     float* normalizers, int64_t threads) {                                                 \

@@ -133,6 +133,13 @@ inline floats silu(floats x) {
   return x * (x < 0 ? power : floats{} + 1.0f) / (1.0f + power);
 }
 
+// x times the normal distribution's share below x, by the usual approximation: 1/2 (1 + tanh(z)) = 1 / (1 + e^-2z).
+inline floats gelu(floats x) {
+  const floats twice = 1.5957691216f * (x + 0.044715f * x * x * x);
+  const floats power = twice < -87.0f ? floats{} : exponential(twice < 0 ? twice : -twice);
+  return x * (twice < 0 ? power : floats{} + 1.0f) / (1.0f + power);
+}
+
 // 2^x for x below 1; 0 below -126. A polynomial of least relative error (1e-7, with fp32's rounding 2e-7) that is 1 at 0.
 // (Of e^x it would be less precise far below 0 than `exponential`: there the product with log2(e) would be rounded.)
 inline floats power_of_two(floats x) {

@@ -18,15 +18,15 @@ import transformers
 from torch import Tensor
 from transformers.modeling_layers import GradientCheckpointingLayer
 
-from hpd_core.layers.forward import decoder_layers, is_turned, norms_of_heads, scaled, why_not_ours, window_of
+from hpd_core.layers.forward import LayerParts, decoder_layers, parts_of, scaled, why_not_ours
 from hpd_core.native import library, linear
-from hpd_core.native.linear import norm_of
+from hpd_core.native.linear import Norm
 from hpd_core.system.device import is_waited_for
 
 
-def add_norm(x: Tensor, delta: Tensor | None, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
-    """Return x + delta (x if delta is None), and its RMS norm times `weight`. x, delta: [..., D]; weight: [D]."""
-    found: tuple[Tensor, Tensor] = _AddNorm.apply(x, delta, weight, eps)  # type: ignore[no-untyped-call]
+def add_norm(x: Tensor, delta: Tensor | None, norm: Norm) -> tuple[Tensor, Tensor]:
+    """Return x + delta (x if delta is None), and its RMS norm. x, delta: [..., D]"""
+    found: tuple[Tensor, Tensor] = _AddNorm.apply(x, delta, norm.weight, norm.eps)  # type: ignore[no-untyped-call]
     return found
 
 
@@ -50,7 +50,7 @@ class _AddNorm(torch.autograd.Function):
         """Compute as `add_norm`."""
         x, weight = x.contiguous(), weight.contiguous()
         delta, total = (None, x) if delta is None else (delta.contiguous(), torch.empty_like(x))
-        out = linear.add_norm(x, delta, weight, eps, total)
+        out = linear.add_norm(x, delta, Norm(weight, eps), total)
         ctx.eps, ctx.has_delta = eps, delta is not None
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(total, weight)
@@ -99,7 +99,7 @@ class _SwiGLU(torch.autograd.Function):
         """Compute as `swiglu`."""
         gate, up = gate.contiguous(), up.contiguous()
         ctx.save_for_backward(gate, up)
-        return linear.swiglu(gate, up, torch.empty_like(gate))
+        return linear.gated(gate, up, torch.empty_like(gate))
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor]:
@@ -193,6 +193,8 @@ def takes(model: Any) -> bool:
     """Return whether the layers of this model can be computed so, in its present state."""
     if model.device.type != "cpu" or why_not_ours(model, "native") is not None:
         return False
+    if not all(parts_of(layer).is_as_in_llama for layer in decoder_layers(model)):
+        return False
     if torch.is_autocast_enabled("cpu"):  # then numbers are not of the model's dtype
         return False
     repeats = any(layer.gradient_checkpointing for layer in decoder_layers(model))
@@ -222,34 +224,31 @@ def _forward(
 ) -> Tensor:
     """Replace a layer's own forward, including its gradient checkpointing."""
     cos, sin = (angles[0] for angles in position_embeddings)
-    run = functools.partial(_layer, layer, cos=cos, sin=sin, batch=hpd_training)
+    run = functools.partial(_layer, parts_of(layer), cos=cos, sin=sin, batch=hpd_training)
     if layer.gradient_checkpointing and layer.training:
         run = functools.partial(layer._gradient_checkpointing_func, run)
     return run(hidden_states[0])[None]
 
 
-def _layer(layer: Any, x: Tensor, cos: Tensor, sin: Tensor, batch: Any) -> Tensor:
+def _layer(layer: LayerParts, x: Tensor, cos: Tensor, sin: Tensor, batch: Any) -> Tensor:
     """Compute one layer. x: the residual stream, [T, D]; cos, sin: [T, size of a head]."""
-    attention, mlp = layer.self_attn, layer.mlp
-    x, normed = add_norm(x, None, *norm_of(layer.input_layernorm))
-    q, k, v = (
-        call(project, normed).view(len(x), -1, attention.head_dim)
-        for project in (attention.q_proj, attention.k_proj, attention.v_proj)
-    )
-    if (norms := norms_of_heads(attention)) is not None:
-        q, k = (add_norm(heads, None, *norm)[1] for heads, norm in zip((q, k), norms, strict=True))
-    if is_turned(layer):
+    attention, mlp = layer.attention, layer.mlp
+    x, normed = add_norm(x, None, layer.before_attention)
+    q, k, v = (call(project, normed).view(len(x), -1, attention.head_dim) for project in layer.projections)
+    if layer.of_heads is not None:
+        q, k = (add_norm(heads, None, norm)[1] for heads, norm in zip((q, k), layer.of_heads, strict=True))
+    if layer.rotary is not None:
         q, k = (rotated(heads, cos, sin) for heads in (q, k))
     attend = transformers.AttentionInterface()[attention.config._attn_implementation]
     attended, _ = attend(
         attention,
         *(heads.transpose(0, 1)[None] for heads in (q, k, v)),
         None,
-        scaling=attention.scaling,
-        sliding_window=window_of(attention),
+        scaling=layer.scale,
+        sliding_window=layer.window,
         hpd_training=batch,
     )
-    factor = getattr(layer, "residual_multiplier", 1.0)
-    added = scaled(call(attention.o_proj, attended[0].flatten(1)), factor)
-    x, normed = add_norm(x, added, *norm_of(layer.post_attention_layernorm))
-    return x + scaled(call(mlp.down_proj, swiglu(call(mlp.gate_proj, normed), call(mlp.up_proj, normed))), factor)
+    added = scaled(call(attention.o_proj, attended[0].flatten(1)), layer.factor)
+    x, normed = add_norm(x, added, layer.before_mlp)
+    gate, up = (call(project, normed) for project in layer.gates)
+    return x + scaled(call(mlp.down_proj, swiglu(gate, up)), layer.factor)

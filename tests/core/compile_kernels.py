@@ -26,7 +26,8 @@ from triton.runtime.jit import JITFunction
 from hpd_core.attention.step_tables import PROMPT_FIELDS, TILE_FIELDS, TOKEN_FIELDS
 from hpd_core.attention.triton import Blocks, blocks_for
 from hpd_core.attention.triton_step import TritonStep
-from hpd_core.layers.triton_pointwise import add_norm, choose, quantize, swiglu
+from hpd_core.layers.triton_pointwise import add_norm, choose, gated, quantize
+from hpd_core.native.linear import Norm
 
 _NAMES = {
     torch.float32: "fp32",
@@ -104,7 +105,7 @@ def storing(name: str, kv_heads: int, group: int, size: int, *, rotates: bool) -
     heads = meta(_NUM_TOKENS, (group + 2) * kv_heads, size)
     q, k, v = heads.split([group * kv_heads, kv_heads, kv_heads], dim=1)
     weight, angles = meta(size), meta(_NUM_TOKENS, size)
-    norms, here = ((weight, 1e-6), (weight, 1e-6)), step(kv_heads, blocks_for((9, 0), size, size, q.dtype))
+    norms, here = (Norm(weight, 1e-6), Norm(weight, 1e-6)), step(kv_heads, blocks_for((9, 0), size, size, q.dtype))
     if not rotates:
         return recorded(f"store {name}", lambda: here.store(3, q, k, v))
     return recorded(f"rotate and store {name}", lambda: here.rotate_and_store(3, q, k, v, angles, angles, norms))
@@ -113,7 +114,7 @@ def storing(name: str, kv_heads: int, group: int, size: int, *, rotates: bool) -
 def launches(capability: int) -> list[Launch]:
     """All kernels, of models that are used."""
     bf16, fp16, fp32 = torch.bfloat16, torch.float16, torch.float32
-    x, weight, both = meta(_NUM_TOKENS, 4096), meta(4096), meta(_NUM_TOKENS, 2 * 12_288)
+    x, norm, both = meta(_NUM_TOKENS, 4096), Norm(meta(4096), 1e-6), meta(_NUM_TOKENS, 2 * 12_288)
     logits, numbers = meta(_NUM_TOKENS, 151_936), meta(_NUM_TOKENS, dtype=torch.int64)
     scores = meta(_NUM_TOKENS, dtype=fp32)
     found = [
@@ -125,10 +126,12 @@ def launches(capability: int) -> list[Launch]:
         attention(capability, "in fp32", 2, 7, 64, fp32),
         attention(capability, "in fp32, wide", 2, 1, 256, fp32, window=9, softcap=50.0),
         storing("of Qwen3-8B", 8, 4, 128, rotates=True),
-        storing("of Gemma 2", 4, 2, 256, rotates=False),
+        storing("of Gemma 2", 4, 2, 256, rotates=True),
+        storing("of gpt-oss", 8, 8, 64, rotates=False),
         recorded("note", lambda: step(8, blocks_for((9, 0), 128, 128, bf16)).note()),
-        recorded("norm", lambda: add_norm(x, x, weight, 1e-6)),
-        recorded("swiglu", lambda: swiglu(both)),
+        recorded("norm", lambda: add_norm(x, x, norm)),
+        recorded("swiglu", lambda: gated(both)),
+        recorded("gelu", lambda: gated(both, is_gelu=True)),
         recorded(
             "choose",
             lambda: choose(
@@ -145,9 +148,9 @@ def launches(capability: int) -> list[Launch]:
     ]
     if capability >= 89:
         found += [
-            recorded("norm to FP8", lambda: add_norm(x, x, weight, 1e-6, to_fp8=True)),
-            recorded("swiglu to FP8", lambda: swiglu(both, to_fp8=True)),
-            recorded("swiglu to FP8 of Llama 3.1 70B", lambda: swiglu(meta(_NUM_TOKENS, 2 * 28_672), to_fp8=True)),
+            recorded("norm to FP8", lambda: add_norm(x, x, norm, to_fp8=True)),
+            recorded("swiglu to FP8", lambda: gated(both, to_fp8=True)),
+            recorded("swiglu to FP8 of Llama 3.1 70B", lambda: gated(meta(_NUM_TOKENS, 2 * 28_672), to_fp8=True)),
             recorded("quantize of Llama 3.1 70B", lambda: quantize(meta(_NUM_TOKENS, 28_672))),
         ]
     return found

@@ -83,7 +83,7 @@ FAMILIES_AND_LAYOUTS = [
 ALIKE = ("llama", "mistral", "qwen2", "qwen3")
 """Whose layers are all of one kind, without factors: on a CPU with AMX they run as one function."""
 
-FUSED = (*ALIKE, "granite", "smollm3")
+FUSED = (*ALIKE, "gemma2", "gemma3", "granite", "phi3", "smollm3")
 """Whose layers run by our own code."""
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.core.attention.step_problems import Shape, check, check_cache, copies, step_problem
 from tests.core.attention.test_triton_kv import check_rotary
-from tests.core.layers.test_triton_pointwise import check_choice, check_norm, check_swiglu
+from tests.core.layers.test_triton_pointwise import check_choice, check_gated, check_norm
 from tests.examples import examples
 
 pytestmark = [
@@ -87,9 +87,9 @@ def test_norms(size: int, dtype: torch.dtype) -> None:
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("size", [64, 3072, 6144, 12_288])
-def test_swiglu(size: int, dtype: torch.dtype) -> None:
-    for num_tokens in (1, 7, 300):
-        check_swiglu(num_tokens, size, dtype, "cuda")
+def test_gated(size: int, dtype: torch.dtype) -> None:
+    for num_tokens, is_gelu in ((1, False), (7, True), (300, False)):
+        check_gated(num_tokens, size, is_gelu, dtype, "cuda")
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

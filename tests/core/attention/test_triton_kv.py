@@ -10,19 +10,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from hpd_core.native.linear import Norm
 from tests.core.attention.step_problems import LAYER, SHAPES, Shape, check, check_cache, copies, step_problem
 from tests.core.triton import needs_interpreter
 from tests.examples import examples
 from tests.tables import table
-
-Norm = tuple[Tensor, float]
 
 
 def turned(heads: Tensor, cos: Tensor, sin: Tensor, norm: Norm | None) -> Tensor:
     """Behind norm and rotary embedding, [T, H, D] in fp64."""
     x = heads.double()
     if norm is not None:
-        x = x / (x.pow(2).mean(-1, keepdim=True) + norm[1]).sqrt() * norm[0].double()
+        x = x / (x.pow(2).mean(-1, keepdim=True) + norm.eps).sqrt() * (norm.weight.double() + norm.offset)
     first, second = x.chunk(2, dim=-1)
     return x * cos.double()[:, None] + torch.cat([-second, first], dim=-1) * sin.double()[:, None]
 
@@ -41,7 +40,8 @@ def check_rotary(seed: int, shape: Shape, has_norms: bool, device: str = "cpu") 
     before = heads.clone()
     q, k, v = heads.split([num_heads, shape.num_kv_heads, shape.num_kv_heads], dim=1)
     cos, sin = draw(item.num_tokens, size), draw(item.num_tokens, size)
-    norms = ((draw(size), 1e-3), (draw(size), 1e-1)) if has_norms else None
+    offset = float(seed % 2)
+    norms = (Norm(draw(size), 1e-3, offset), Norm(draw(size), 1e-1, offset)) if has_norms else None
     of_cache = copies(item)
     step = item.step()
     step.note()

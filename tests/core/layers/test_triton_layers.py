@@ -52,8 +52,11 @@ def full(*values: Any) -> Any:
         full("qwen2", "tree", {"layers": "triton"}),  # biases, and windows in some layers
         ("granite", "tree", {"layers": "triton"}),  # factors
         ("smollm3", "tree", {"layers": "triton"}),  # no rotary embedding in some layers
-        full("gemma2", "tree", {"layers": "auto"}),
-        full("gemma2", "stacked", {"layers": "auto"}),
+        ("gemma3", "tree", {"layers": "triton"}),  # norms behind, angles by the layer's type
+        full("gemma3", "stacked", {"layers": "triton"}),
+        full("gemma2", "tree", {"layers": "triton"}),  # soft caps
+        full("gemma2", "tree", {"layers": "transformers"}),
+        full("phi3", "tree", {"layers": "triton"}),  # joined projections
         full("gpt_oss", "tree", {"layers": "auto"}),
         ("gpt_oss", "stacked", {"layers": "auto"}),
     ],

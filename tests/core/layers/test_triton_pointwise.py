@@ -1,4 +1,4 @@
-"""Norms, SwiGLU and the choice of tokens in Triton, in its interpreter, against fp64."""
+"""Norms, gated activations and the choice of tokens in Triton, in its interpreter, against fp64."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
@@ -14,6 +15,7 @@ from torch import Tensor
 from hpd_core.decoding.next_token import greedy
 from hpd_core.layers.fp8 import quantize_rows
 from hpd_core.layout import FREE
+from hpd_core.native.linear import Norm
 from hpd_core.text.constraints import StateTable
 from tests.core.token_states import token_states
 from tests.core.triton import needs_interpreter
@@ -44,10 +46,10 @@ def assert_same_in_fp8(found: tuple[Tensor, Tensor], exact: Tensor) -> None:
     assert (off > 0).float().mean() <= (0.02 if exact.dtype == torch.float32 else 0.2)
 
 
-def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
+def rms_norm(x: Tensor, norm: Norm) -> Tensor:
     """In fp64."""
     x = x.double()
-    return x / (x.pow(2).mean(-1, keepdim=True) + eps).sqrt() * weight.double()
+    return x / (x.pow(2).mean(-1, keepdim=True) + norm.eps).sqrt() * (norm.weight.double() + norm.offset)
 
 
 def check_norm(num_tokens: int, size: int, has_delta: bool, dtype: torch.dtype, device: str = "cpu") -> None:
@@ -56,28 +58,28 @@ def check_norm(num_tokens: int, size: int, has_delta: bool, dtype: torch.dtype, 
 
     torch.manual_seed(num_tokens + size)
     x, delta = (torch.randn(num_tokens, size).to(device, dtype) for _ in range(2))
-    weight = torch.randn(size).to(device, dtype)
+    norm = Norm(torch.randn(size).to(device, dtype), 1e-3, float(num_tokens % 2))
     stream = x + delta if has_delta else x.clone()
     other, third = x.clone(), x.clone()
-    found = add_norm(other, delta if has_delta else None, weight, 1e-3)
+    found = add_norm(other, delta if has_delta else None, norm)
     assert torch.equal(other, stream)
-    assert_near(found, rms_norm(stream, weight, 1e-3))
-    small = add_norm(third, delta if has_delta else None, weight, 1e-3, to_fp8=True)
+    assert_near(found, rms_norm(stream, norm))
+    small = add_norm(third, delta if has_delta else None, norm, to_fp8=True)
     assert torch.equal(third, stream)
     assert_same_in_fp8(small, found)
 
 
-def check_swiglu(num_tokens: int, size: int, dtype: torch.dtype, device: str = "cpu") -> None:
+def check_gated(num_tokens: int, size: int, is_gelu: bool, dtype: torch.dtype, device: str = "cpu") -> None:
     """Gate and up side by side."""
-    from hpd_core.layers.triton_pointwise import swiglu
+    from hpd_core.layers.triton_pointwise import gated
 
     torch.manual_seed(num_tokens + size)
     both = (3 * torch.randn(num_tokens, 2 * size)).to(device, dtype)
     before = both.clone()
     gate, up = both.double().chunk(2, dim=1)
-    found = swiglu(both)
-    assert_near(found, torch.nn.functional.silu(gate) * up)
-    assert_same_in_fp8(swiglu(both, to_fp8=True), found)
+    found = gated(both, is_gelu=is_gelu)
+    assert_near(found, (F.gelu(gate, approximate="tanh") if is_gelu else F.silu(gate)) * up)
+    assert_same_in_fp8(gated(both, is_gelu=is_gelu, to_fp8=True), found)
     assert torch.equal(both, before)
 
 
@@ -88,9 +90,9 @@ def test_norms(num_tokens: int, size: int, has_delta: bool) -> None:
 
 
 @settings(max_examples=examples(20), deadline=None)
-@given(st.integers(1, 20), st.sampled_from([1, 16, 100, 4096, 5000]))
-def test_swiglu(num_tokens: int, size: int) -> None:
-    check_swiglu(num_tokens, size, torch.float32)
+@given(st.integers(1, 20), st.sampled_from([1, 16, 100, 4096, 5000]), st.booleans())
+def test_gated(num_tokens: int, size: int, is_gelu: bool) -> None:
+    check_gated(num_tokens, size, is_gelu, torch.float32)
 
 
 def check_choice(rows: Tensor, allowed: list[list[int] | None]) -> None:
