@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
 from hpd_core import Engine, EngineConfig, ModelError
+from hpd_core.decoding import next_token
 from hpd_core.models import text_towers
 from tests.core.sweep.configs import REACHES
 from tests.core.sweep.outcome import build
@@ -52,3 +54,16 @@ def test_weights_that_give_no_numbers_are_no_disobedience(dtype: torch.dtype) ->
         model.model.layers[1].mlp.down_proj.weight[3, 3] = math.nan if dtype == torch.float32 else 1e30
     with pytest.raises(ModelError, match=r"own numbers are not finite.*try another engine\.dtype"):
         Engine(model.to(dtype), answering_tokenizer(), EngineConfig(device="cpu"))
+
+
+def test_who_chooses_another_token_than_the_likeliest_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though the probability of what it chose is right."""
+
+    def second(logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        best = logits.float().topk(2, dim=-1)
+        return best.indices[:, 1], best.values[:, 1], logits.float().logsumexp(-1)
+
+    for name in ("choose", "likeliest"):
+        monkeypatch.setattr(next_token, name, second)
+    with pytest.raises(ModelError, match=r"do not obey .* to the likeliest"):
+        Engine(answering_model(answering_tokenizer()), answering_tokenizer(), EngineConfig(device="cpu"))
