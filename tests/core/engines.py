@@ -5,12 +5,11 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-from hpd_core import (
-    Engine,
-    EngineConfig,
-    RecordResult,
-)
+from hpd_core import Engine, EngineConfig, OpenBranch, RecordResult, Trunk
 from hpd_core.decoding.decoder import StepReport
+from hpd_core.text import value_kinds as kinds
+from hpd_core.text.template import Piece
+from tests.core.products import SCHEMAS, products
 
 TIMEOUT = 600
 """Seconds after which something hangs. On a busy machine a thread may not be run for long, and nothing is wrong."""
@@ -26,6 +25,27 @@ def config(layout: str = "tree", **options: Any) -> EngineConfig:
 def answers(results: list[RecordResult]) -> list[list[tuple[str, str, str, int]]]:
     """What must be equal between two runs; log-probabilities may differ in their last bits."""
     return [[(name, v.status, v.raw, v.num_tokens) for name, v in result.values.items()] for result in results]
+
+
+BRANCHES = [
+    OpenBranch(f"{number}:", kind, K_MAX)
+    for number, kind in enumerate(
+        [
+            *(kinds.FreeText(), kinds.JsonString(), kinds.Pattern("[a-z]+-?[0-9]{1,3}"), kinds.Verbatim(nullable=True)),
+            *(kinds.OneOf(("red", "dark", 7)), kinds.Number(), kinds.Integer(), kinds.Boolean(nullable=True)),
+            *(kinds.ListOf(kinds.JsonString()), kinds.Grammar('{"type": "object", "required": ["a"]}')),
+        ]
+    )
+]
+"""A branch of every kind."""
+
+
+def every_answer(engine: Engine, count: int) -> list[Any]:
+    """The answers for records with attributes of every type, and for branches of every kind."""
+    trunks = [Trunk((Piece("Shoes. ", trusted=True),), " ".join(record.fields.values())) for record in products(count)]
+    completed = engine.complete(trunks, [BRANCHES] * count).result(TIMEOUT)
+    of_branches = [[(found.status, found.raw, found.num_tokens) for found in each.branches] for each in completed]
+    return [*answers(engine.extract(products(count), SCHEMAS)), *of_branches]
 
 
 class Steps:

@@ -8,11 +8,10 @@ from typing import Any
 import numpy as np
 
 from hpd_core import Engine, EngineConfig
-from tests.core.engines import answers
+from tests.core.engines import every_answer
 from tests.core.families import build_model
 from tests.core.helpers import assert_equals_oracle, decode, random_case, random_endings, random_ids
 from tests.core.pretended_gpu import PretendedGpu, pretended_gpu
-from tests.core.products import SCHEMAS, products
 
 
 def check_decoding(
@@ -42,10 +41,10 @@ def check_engine(folder: Path, count: int, settings: dict[str, Any]) -> str:
     common = {"dtype": "float32", "max_value_tokens": 8} | settings
     on_cpu = EngineConfig(device="cpu", **common | {"attention": "auto"})
     with Engine.from_pretrained(str(folder), on_cpu) as engine:
-        expected = answers(engine.extract(products(count), SCHEMAS))
+        expected = every_answer(engine, count)
     on_gpu = EngineConfig(device="cuda", **common)
     with pretended_gpu() as gpu, Engine.from_pretrained(str(folder), on_gpu) as engine:
         gpu.waits.clear()  # loading may wait
-        assert answers(engine.extract(products(count), SCHEMAS)) == expected
+        assert every_answer(engine, count) == expected
         assert not gpu.waits
         return engine.layers

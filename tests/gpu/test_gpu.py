@@ -15,10 +15,13 @@ import torch
 from hpd_core import Engine, EngineConfig, EngineError
 from hpd_core.decoding.cohort import Cohort
 from hpd_core.decoding.decoder import Decoder
-from tests.core.engines import answers
+from tests.core.engines import answers, every_answer
 from tests.core.families import FUSED, build_model
 from tests.core.helpers import assert_equals_oracle, decode, random_case, random_endings, random_ids
+from tests.core.mixers.hybrids import HYBRIDS, build_hybrid
 from tests.core.products import SCHEMAS, products
+from tests.core.sweep.configs import REACHES
+from tests.core.sweep.outcome import build
 
 pytestmark = [
     pytest.mark.gpu,
@@ -74,6 +77,34 @@ def test_fp32_on_the_gpu_equals_the_oracle_on_the_cpu(
     oracle = build_model(family)
     for case, prompt in zip(cases, prompts, strict=True):
         assert_equals_oracle(oracle, case, prompt, endings)
+
+
+@pytest.mark.parametrize("name", ["lfm2", "qwen3_5", "falcon_h1", "deepseek_v3", "gemma4_text"])
+def test_layers_beside_attention_latents_and_shared_keys_equal_the_oracle(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.backends.cuda.matmul, "allow_tf32", False)
+    rng = np.random.default_rng(7)
+    endings = random_endings(rng)
+    prefixes = [random_ids(rng, 9, 14), random_ids(rng, 3, 5)]
+    cases = [random_case(rng, "tree", prefixes, branches=4, k_max=5) for _ in range(12)]
+    model, oracle = (build_hybrid(name) if name in HYBRIDS else build(name, REACHES["loose"]) for _ in range(2))
+    prompts = decode(model.cuda(), cases, endings, EngineConfig(max_tokens_per_step=96, max_prompts_per_cohort=4))
+    for case, prompt in zip(cases, prompts, strict=True):
+        assert_equals_oracle(oracle, case, prompt, endings)
+
+
+@pytest.mark.parametrize("changes", [{}, {"layout": "stacked"}, {"layers": "transformers"}, {"answer_threshold": 0.4}])
+def test_answers_of_every_kind_are_those_of_the_cpu(
+    tiny_model_dir: Path, changes: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.backends.cuda.matmul, "allow_tf32", False)
+    found = []
+    for device in ("cpu", "cuda"):
+        settings = EngineConfig(device=device, dtype="float32", max_value_tokens=8, **changes)
+        with Engine.from_pretrained(str(tiny_model_dir), settings) as engine:
+            found.append(every_answer(engine, 30))
+    assert found[0] == found[1]
 
 
 @pytest.mark.parametrize("family", FUSED)
