@@ -1,4 +1,4 @@
-"""CSV files as staged rows: detect encoding and dialect, read records; Shopify exports become one row per product.
+"""CSV files as staged rows; Shopify exports become one row per product.
 
 Shopify's product CSV: a product spans several rows (variants, images) with one handle, and becomes one row.
 

@@ -1,4 +1,4 @@
-"""Sharding: cuts a catalog into shards. Pure: from measured files to a plan.
+"""Sharding: cuts a catalog into shards, or a sample of it for a pilot. Pure: from measured files to a plan.
 
 files     |---- a.parquet ----|--- b.parquet ---|- c.jsonl -|
 shards    |0|-1-|---2---|---3---|---4---|--5--|-6-|7|8|

@@ -1,4 +1,4 @@
-"""Text files as lines: unpacked, decoded and split. Memory use is constant, however large the file is.
+"""Text files as lines: unpacked, decoded by the encoding that is found, and split. Memory use is constant.
 
 Undecodable bytes do not stop reading. Each becomes a mark (half a surrogate pair, which valid text never holds), so
 the row around it can be refused with its text.

@@ -1,4 +1,4 @@
-"""Calibrations and acceptance rule of a run, stored in its output folder when it starts.
+"""Calibrations of a run and its rule for `accept` or `review`, stored in its output folder when it starts.
 
 A resumed run uses these, even if files and settings have changed, so that one calibration decides all parts of a run.
 `hpd evaluate RUN --apply` decides a finished run again, as a whole.

@@ -1,4 +1,4 @@
-"""The sampled products with their values, the values' places in the text, and gold's verdict on them.
+"""Sample of a report: products with their values, the values' places in the text, and gold's verdict on them.
 
 The draw of the sample: least certain products, products with ungrounded or failed values, and random ones.
 

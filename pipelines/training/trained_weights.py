@@ -1,4 +1,4 @@
-"""Trained weights: an adapter or the whole model, with float32 copies that the optimizer updates.
+"""Trained weights, an adapter or the whole model: the optimizer on their float32 copies, and its learning rate.
 
 Half-precision weights cannot take small updates (bfloat16 has 8 bits of mantissa). So the optimizer adds to a float32
 copy, and the model's own weights are its rounded values.
