@@ -23,8 +23,7 @@ class Family:
 
     Attributes:
         refused: why they cannot be used; "" if they can.
-        our_layers: layers/forward.py runs their layers: RMS norms before attention and MLP (maybe of queries and keys,
-            maybe after them), rotary embedding of whole heads (or none in some layers), a gated MLP; Granite's factors.
+        our_layers: layers/forward.py runs their layers (`LayerParts`).
         mixers: modules that mix tokens beside attention, by the names of their classes. All but the first are optional.
         mixed: names in `config.layer_types` of the layers that have one, with attention beside it or not.
         picked: settings whose product is the number of tokens that an indexer picks for each token to attend to.
@@ -69,8 +68,8 @@ _LFM2_CUTS = {
 FAMILIES: Mapping[str, Family] = {
     **dict.fromkeys(
         (
-            *("cwm", "gemma", "gemma2", "gemma3_text", "granite", "internlm3", "llama", "ministral", "mistral", "phi3"),
-            *("qwen2", "qwen3", "seed_oss", "smollm3"),
+            *("cwm", "gemma", "gemma2", "gemma3_text", "glm", "glm4", "granite", "internlm3", "llama", "ministral"),
+            *("mistral", "olmo2", "olmo3", "phi3", "qwen2", "qwen3", "seed_oss", "smollm3"),
         ),
         Family(our_layers=True),
     ),

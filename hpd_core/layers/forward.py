@@ -1,8 +1,8 @@
 """Forward of the model over a packed row: token ids in, logits out.
 
-Any model of transformers runs by its own code (`transformers_logits`). Layers as in Llama run by ours (`why_not_ours`):
-on a GPU those of layers/triton_layers.py, on a CPU `CpuLayers`. The latter uses the model's own linear layers (with AMX
-whole MLPs, layers/packed_linears.py). Between them are norms, rotary embedding and SwiGLU in C++
+Any model of transformers runs by its own code (`transformers_logits`). Layers of the most used families (`LayerParts`)
+run by ours: on a GPU those of layers/triton_layers.py, on a CPU `CpuLayers`. The latter uses the model's own linear
+layers (with AMX whole MLPs, layers/packed_linears.py). Between them are norms, rotary embedding and gates in C++
 (native/linear.cpp), one function each where transformers makes several copies. If all linear layers are ours, too
 (AMX), C++ calls the same functions, all layers in one call (layers/native.py). The last layer after its attention is
 computed only for tokens whose logits are wanted. Logits come in blocks, or are never stored (decoding/next_token.py).
@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 import torch
+import torch.nn.functional as F
 import transformers
 from torch import Tensor
 from transformers.activations import ACT2FN
@@ -82,10 +83,6 @@ def why_not_ours(model: Any, by: OurLayers) -> str | None:
             return f"somebody has changed or hooked a {type(part).__name__}"
         if type(part).__name__.endswith("RMSNorm"):
             norms.append(part.weight)
-    head_size = decoder_layers(model)[0].self_attn.head_dim
-    frequencies = [buffer for name, buffer in model.model.rotary_emb.named_buffers() if name.endswith("inv_freq")]
-    if any(2 * len(buffer) != head_size for buffer in frequencies):
-        return "its rotary embedding turns a part of each head"
     dtypes = {weight.dtype for weight in (model.model.embed_tokens.weight, *norms)}
     if len(dtypes) > 1 or (by == "native" and not dtypes <= library.DTYPES.keys()):
         return f"its weights are of {', '.join(sorted(map(str, dtypes)))}"
@@ -134,25 +131,30 @@ class LayerParts:
 
     Attributes:
         attention, mlp: its modules, of which the linear layers are used.
-        before_attention, before_mlp: norms of the residual stream.
-        after_attention, after_mlp: norms of what is added to it (Gemma 2 and 3), or None.
+        before_attention, before_mlp: norms of the residual stream; None in OLMo 2 and 3.
+        after_attention, after_mlp: norms of what is added to it (Gemma 2 and 3, OLMo, GLM 4), or None.
         of_heads: norms of each head of the queries and of the keys, or None.
+        of_all_heads: norms of all heads together of the queries and of the keys (OLMo), or None.
         is_gelu: the MLP's gate goes through GELU; else through SiLU.
         rotary: by which angles heads are turned: "" where the model has one kind, the layer's type where each type has
-            its own (Gemma 3), None where heads are not turned.
+            its own (Gemma 3, OLMo 3), None where heads are not turned.
+        order: int64 [D], the order of a head's numbers in which those that are turned together stand half a head apart;
+            None if they do. Queries and keys are ordered alike, so that no score changes.
         window, softcap, scale: of attention; the first two may be None.
         factor: of what is added to the residual stream (Granite).
     """
 
     attention: Any
     mlp: Any
-    before_attention: Norm
-    before_mlp: Norm
+    before_attention: Norm | None
     after_attention: Norm | None
+    before_mlp: Norm | None
     after_mlp: Norm | None
     of_heads: tuple[Norm, Norm] | None
+    of_all_heads: tuple[Norm, Norm] | None
     is_gelu: bool
     rotary: str | None
+    order: Tensor | None
     window: int | None
     softcap: float | None
     scale: float
@@ -175,38 +177,53 @@ class LayerParts:
     def is_as_in_llama(self) -> bool:
         """Whether it is as in Llama, but for norms of heads, windows, and Granite's and SmolLM3's peculiarities."""
         joined = len(self.projections) == 1 or len(self.gates) == 1
-        return not (joined or self.is_gelu or self.before_mlp.offset or self.after_mlp or self.softcap)
+        return not (joined or self.is_gelu or self.after_mlp or self.order is not None)
 
 
 def parts_of(layer: Any) -> LayerParts:
     """Return the parts of a layer of a model for which `why_not_ours` is None."""
     attention, config = layer.self_attn, layer.self_attn.config
-    norms = [norm_of(norm) for norm in _norms(layer)]
+    kind, of_heads = config.model_type, None
     before_attention, after_attention, before_mlp, after_mlp = (
-        norms if len(norms) == 4 else (norms[0], None, norms[1], None)
+        None if norm is None else norm_of(norm) for norm in _norms(layer)
     )
-    has_norms = hasattr(attention, "q_norm")
-    rotary = getattr(attention, "layer_type", "") if config.model_type == "gemma3_text" else ""
+    if hasattr(attention, "q_norm"):
+        of_heads = norm_of(attention.q_norm), norm_of(attention.k_norm)
+    goes_together = kind in ("olmo2", "olmo3")
+    of_type = {"gemma3_text": "layer_type", "olmo3": "attention_type"}.get(kind)
     # All layers of these have the same.
-    where = config if config.model_type in ("mistral", "phi3") else attention
+    where = config if kind in ("mistral", "phi3") else attention
     return LayerParts(
         attention,
         layer.mlp,
         before_attention,
-        before_mlp,
         after_attention,
+        before_mlp,
         after_mlp,
-        of_heads=(norm_of(attention.q_norm), norm_of(attention.k_norm)) if has_norms else None,
+        of_heads=None if goes_together else of_heads,
+        of_all_heads=of_heads if goes_together else None,
         is_gelu=isinstance(_activation(layer.mlp), _GELU),
-        rotary=rotary if getattr(attention, "use_rope", True) else None,
+        rotary=(getattr(attention, of_type) if of_type else "") if getattr(attention, "use_rope", True) else None,
+        order=_order(attention),
         window=getattr(where, "sliding_window", None),
-        softcap=config.attn_logit_softcapping if config.model_type == "gemma2" else None,
+        softcap=config.attn_logit_softcapping if kind == "gemma2" else None,
         scale=attention.scaling,
         factor=getattr(layer, "residual_multiplier", 1.0),
     )
 
 
-def angles_of(model: Any, layers: Iterable[LayerParts], x: Tensor, positions: Tensor) -> Sequence[Angles]:
+def _order(attention: Any) -> Tensor | None:
+    """Return `LayerParts.order`. Phi 3 may turn a part of each head; GLM does, by pairs of neighbours."""
+    size, is_paired = attention.head_dim, attention.config.model_type in ("glm", "glm4")
+    turned = int(size * attention.config.rope_parameters.get("partial_rotary_factor", 1.0))
+    if turned == size and not is_paired:
+        return None
+    numbers = torch.arange(size, device=attention.o_proj.weight.device)
+    pairs = numbers[:turned].view(-1, 2).t() if is_paired else numbers[:turned].view(2, -1)
+    return torch.cat([pairs, numbers[turned:].view(2, -1)], dim=1).flatten()
+
+
+def angles_of(model: Any, layers: Sequence[LayerParts], x: Tensor, positions: Tensor) -> Sequence[Angles]:
     """Return the angles by which the heads of each layer are turned."""
     found: dict[str | None, Angles] = {}
     for kind in (kinds := [layer.rotary for layer in layers]):
@@ -214,7 +231,16 @@ def angles_of(model: Any, layers: Iterable[LayerParts], x: Tensor, positions: Te
             of_type = (kind,) if kind else ()
             cos, sin = (angles[0] for angles in model.model.rotary_emb(x[None], positions[None], *of_type))
             found[kind] = (torch.ones_like(cos), torch.zeros_like(sin)) if kind is None else (cos, sin)
+    if layers[0].order is not None:
+        size = len(layers[0].order)
+        found = {kind: (_of_heads(cos, size, 1.0), _of_heads(sin, size, 0.0)) for kind, (cos, sin) in found.items()}
     return [found[kind] for kind in kinds]
+
+
+def _of_heads(angles: Tensor, size: int, rest: float) -> Tensor:
+    """Return the angles of whole heads in `LayerParts.order`, of those of a part, [T, R]; `rest`: of what stays."""
+    half = F.pad(angles[:, : angles.shape[1] // 2], (0, (size - angles.shape[1]) // 2), value=rest)
+    return torch.cat([half, half], dim=1)
 
 
 class CpuLayers:
@@ -250,7 +276,8 @@ class CpuLayers:
     ) -> Iterable[Tensor] | TiledLogits:
         """Compute as `transformers_logits`, or without storing logits. `linears`: packed weights, active."""
         x = scaled(self._model.model.embed_tokens(token_ids), self._factors.embeddings)  # the residual stream, [T, D]
-        angles = angles_of(self._model, self._layers, x, positions)
+        # OLMo's are wider than the rest, which the library does not read.
+        angles = [(cos.to(x), sin.to(x)) for cos, sin in angles_of(self._model, self._layers, x, positions)]
         at_once = self._layers_at_once(linears) if linears is not None and self._is_plain else None
         if at_once is not None:
             hidden = at_once.run(x, *angles[0], batch.plans, logit_rows)
@@ -271,7 +298,10 @@ class CpuLayers:
             q, k, v, o = map(linears.tiled, (*layer.projections, layer.attention.o_proj))
             if q is None or k is None or v is None or o is None or mlp is None:
                 return None
-            norms = layer.before_attention, layer.before_mlp, layer.of_heads
+            before_attention, before_mlp = layer.before_attention, layer.before_mlp
+            assert before_attention is not None
+            assert before_mlp is not None
+            norms = before_attention, before_mlp, layer.of_heads
             weights.append(LayerWeights(*norms, q, k, v, o, mlp, layer.window, layer.scale))
         last = norm_of(self._model.model.norm)
         if self._at_once is None or not self._at_once.is_made_of(weights, last):
@@ -285,7 +315,7 @@ class CpuLayers:
         attend = transformers.AttentionInterface()[ATTENTION_NAME]
         delta = None  # what the layer before adds to it
         for layer, turned_by in zip(self._layers, angles, strict=True):
-            q, k, v = _heads(layer, linear.add_norm(x, delta, layer.before_attention))
+            q, k, v = _heads(layer, _normed(x, delta, layer.before_attention))
             q, k = linear.rotary(q, k, *turned_by, layer.of_heads)
             attended, _ = attend(
                 layer.attention,
@@ -303,7 +333,7 @@ class CpuLayers:
                     return x[:0]
                 attended, x = attended.index_select(0, logit_rows), x.index_select(0, logit_rows)
             delta = _added(layer, layer.attention.o_proj(attended), layer.after_attention)
-            normed = linear.add_norm(x, delta, layer.before_mlp)
+            normed = _normed(x, delta, layer.before_mlp)
             delta = _added(layer, _mlp(layer, normed, linears), layer.after_mlp)
         return linear.add_norm(x, delta, norm_of(self._model.model.norm))
 
@@ -314,14 +344,26 @@ class CpuLayers:
             yield self._factors.capped(head(hidden[first : first + at_once]))
 
 
+def _normed(x: Tensor, delta: Tensor | None, norm: Norm | None) -> Tensor:
+    """Add `delta` to the residual stream `x`, in place, and return its norm, if there is one."""
+    if norm is not None:
+        return linear.add_norm(x, delta, norm)
+    return x if delta is None else x.add_(delta)
+
+
 def _heads(layer: LayerParts, normed: Tensor) -> Sequence[Tensor]:
-    """Return queries [T, H, D], keys and values [T, H_kv, D]."""
-    made = [project(normed).view(len(normed), -1, layer.attention.head_dim) for project in layer.projections]
-    if len(made) > 1:
-        return made
-    num_kv_heads = made[0].shape[1] // (layer.attention.num_key_value_groups + 2)
-    split = made[0].split([made[0].shape[1] - 2 * num_kv_heads, num_kv_heads, num_kv_heads], dim=1)
-    return [heads.contiguous() for heads in split]
+    """Return queries [T, H, D], keys and values [T, H_kv, D], before their rotary embedding."""
+    made = [project(normed) for project in layer.projections]
+    if layer.of_all_heads is not None:
+        made[:2] = (linear.add_norm(x, None, norm) for x, norm in zip(made, layer.of_all_heads, strict=False))
+    heads = [x.view(len(x), -1, layer.attention.head_dim) for x in made]
+    if len(heads) == 1:
+        num_kv_heads = heads[0].shape[1] // (layer.attention.num_key_value_groups + 2)
+        split = heads[0].split([heads[0].shape[1] - 2 * num_kv_heads, num_kv_heads, num_kv_heads], dim=1)
+        heads = [part.contiguous() for part in split]
+    if layer.order is not None:
+        heads[:2] = (x.index_select(2, layer.order) for x in heads[:2])
+    return heads
 
 
 def _mlp(layer: LayerParts, normed: Tensor, linears: PackedLinears | None) -> Tensor:
@@ -373,18 +415,29 @@ def _replaced_parts(model: Any) -> Iterator[torch.nn.Module]:
     yield from (base.rotary_emb, base.norm)
     for layer in decoder_layers(model):
         yield layer
-        yield from (*_norms(layer), layer.self_attn, layer.mlp)
+        yield from (*filter(None, _norms(layer)), layer.self_attn, layer.mlp)
         yield _activation(layer.mlp)
         if hasattr(layer.self_attn, "q_norm"):
             yield from (layer.self_attn.q_norm, layer.self_attn.k_norm)
 
 
+_NORMS = (
+    ("input", "post_self_attn", "post_attention", "post_mlp"),  # GLM 4
+    ("input", "post_attention", "pre_feedforward", "post_feedforward"),  # Gemma 2 and 3
+    ("", "post_attention", "", "post_feedforward"),  # OLMo 2 and 3
+    ("input", "", "post_attention", ""),
+)
+"""What transformers calls the norms before and after attention, and before and after the MLP."""
+
+
 def _norms(layer: Any) -> Sequence[Any]:
-    """Return a layer's norms in the order of the computation: two, or Gemma's four, of which the second and the last
-    are of what is added.
-    """
-    more = [getattr(layer, f"{name}_feedforward_layernorm", None) for name in ("pre", "post")]
-    return [layer.input_layernorm, layer.post_attention_layernorm, *filter(None, more)]
+    """Return a layer's norms in the order of `_NORMS`; None where there is none."""
+    found = ([getattr(layer, f"{name}_layernorm", None) for name in names] for names in _NORMS)
+    return next(
+        norms
+        for norms, names in zip(found, _NORMS, strict=True)
+        if all(norm is not None for norm, name in zip(norms, names, strict=True) if name)
+    )
 
 
 def _activation(mlp: Any) -> Any:

@@ -1,6 +1,6 @@
-"""Layers as in Llama on a GPU: few launches, each of which reads and writes its tokens once.
+"""Decoder layers (`forward.LayerParts`) on a GPU: few launches, each of which reads and writes its tokens once.
 
-Nine a layer, whatever the number of cohorts, prefixes and categories: norm, q|k|v, rotary embedding with the cache's
+Nine a layer as in Llama, whatever the number of cohorts, prefixes and categories: norm, q|k|v, rotary embedding with the cache's
 writes, attention, o, norm, gate|up, SwiGLU, down. The projections side by side are one product each, by weights that
 are joined once; the model's own layers have views of them. In FP8 norms and SwiGLU quantize their output, and one more
 launch does so between attention and o. The last layer after its attention is computed only for the tokens whose logits
@@ -61,7 +61,7 @@ class _Layer:
 
     def heads(self, x: Tensor, delta: Tensor | None) -> Tensor:
         """Return queries, keys and values of `x` plus `delta`, [T, (H + 2 H_kv) * D]."""
-        return self.qkv.multiply(add_norm(x, delta, self.parts.before_attention, to_fp8=self.qkv.is_fp8))
+        return self.qkv.multiply(_normed(x, delta, self.parts.before_attention, to_fp8=self.qkv.is_fp8))
 
     def out(self, attended: Tensor) -> Tensor:
         """Return what attention adds to the residual stream, [T, D]."""
@@ -70,7 +70,7 @@ class _Layer:
 
     def mlp(self, x: Tensor, delta: Tensor) -> Tensor:
         """Return what the MLP adds to the residual stream, [T, D]."""
-        both = self.gate_up.multiply(add_norm(x, delta, self.parts.before_mlp, to_fp8=self.gate_up.is_fp8))
+        both = self.gate_up.multiply(_normed(x, delta, self.parts.before_mlp, to_fp8=self.gate_up.is_fp8))
         inner = gated(both, is_gelu=self.parts.is_gelu, to_fp8=self.down.is_fp8)
         return self._added(self.down.multiply(inner), self.parts.after_mlp)
 
@@ -87,7 +87,7 @@ class TritonLayers:
         """Join weights side by side: the model's own layers become views of them."""
         self._model = model
         with torch.no_grad():
-            self._layers = [_layer(layer) for layer in decoder_layers(model)]
+            self._layers = [_layer(layer, model.model.norm.weight.dtype) for layer in decoder_layers(model)]
         self._last, self._factors = norm_of(model.model.norm), Factors.of(model)
 
     @property
@@ -106,7 +106,7 @@ class TritonLayers:
         """Return the output of the last norm, [n, D], of the n tokens whose logits are wanted."""
         step.note()
         x = scaled(self._model.model.embed_tokens(step.token_ids), self._factors.embeddings)  # the residual stream
-        angles = angles_of(self._model, (layer.parts for layer in self._layers), x, step.positions)
+        angles = angles_of(self._model, [layer.parts for layer in self._layers], x, step.positions)
         delta = None  # what the layer before adds to it
         for number, layer in enumerate(self._layers):
             attended = self._attention(step, number, layer.parts, layer.heads(x, delta), *angles[number])
@@ -124,6 +124,13 @@ class TritonLayers:
         split = heads.view(len(heads), -1, layer.attention.head_dim)
         count = step.num_kv_heads
         q, k, v = split[:, : -2 * count], split[:, -2 * count : -count], split[:, -count:]
+        if layer.of_all_heads is not None:
+            q, k = (
+                add_norm(x.flatten(1).contiguous(), None, norm).view(x.shape)
+                for x, norm in zip((q, k), layer.of_all_heads, strict=True)
+            )
+        if layer.order is not None:
+            q, k = (x.index_select(2, layer.order) for x in (q, k))
         step.rotate_and_store(number, q, k, v, cos, sin, layer.of_heads)
         attended = torch.empty(q.shape, dtype=q.dtype, device=q.device)
         step.attend(number, q, attended, scale=layer.scale, window=layer.window, softcap=layer.softcap)
@@ -136,10 +143,17 @@ class TritonLayers:
             yield self._factors.capped(self._model.lm_head(hidden[first : first + at_once]))
 
 
-def _layer(layer: Any) -> _Layer:
+def _normed(x: Tensor, delta: Tensor | None, norm: Norm | None, *, to_fp8: bool) -> Any:
+    """Do as `add_norm`, also where there is no norm."""
+    if norm is not None:
+        return add_norm(x, delta, norm, to_fp8=to_fp8)
+    stream = x if delta is None else x.add_(delta)
+    return quantize(stream) if to_fp8 else stream
+
+
+def _layer(layer: Any, dtype: torch.dtype) -> _Layer:
     parts = parts_of(layer)
     products = (parts.projections, (parts.attention.o_proj,), parts.gates, (parts.mlp.down_proj,))
-    dtype = parts.before_attention.weight.dtype
     return _Layer(parts, *(_side_by_side(*linears, dtype=dtype) for linears in products))
 
 

@@ -233,6 +233,8 @@ def _forward(
 def _layer(layer: LayerParts, x: Tensor, cos: Tensor, sin: Tensor, batch: Any) -> Tensor:
     """Compute one layer. x: the residual stream, [T, D]; cos, sin: [T, size of a head]."""
     attention, mlp = layer.attention, layer.mlp
+    assert layer.before_attention is not None
+    assert layer.before_mlp is not None
     x, normed = add_norm(x, None, layer.before_attention)
     q, k, v = (call(project, normed).view(len(x), -1, attention.head_dim) for project in layer.projections)
     if layer.of_heads is not None:

@@ -38,7 +38,13 @@ _CONFIGS: dict[str, Any] = {
     "qwen2": lambda: tf.Qwen2Config(**_COMMON, use_sliding_window=True, sliding_window=_WINDOW, max_window_layers=1),
     "qwen3": lambda: tf.Qwen3Config(**_COMMON, head_dim=16),
     "mistral": lambda: tf.MistralConfig(**_COMMON, sliding_window=_WINDOW),
-    "phi3": lambda: tf.Phi3Config(**_COMMON, sliding_window=None),
+    # A part of each head is turned.
+    "phi3": lambda: tf.Phi3Config(
+        **_COMMON,
+        sliding_window=None,
+        rope_parameters={"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.5},
+    ),
+    "glm4": lambda: tf.Glm4Config(**_COMMON, head_dim=16),
     "gemma2": lambda: tf.Gemma2Config(
         **_COMMON, head_dim=12, sliding_window=_WINDOW, query_pre_attn_scalar=7, layer_types=_gemma_types(3)
     ),
@@ -66,7 +72,7 @@ MOST_USED = ("llama", "qwen3", "mistral", "gemma3")
 FAMILY_PARAMETERS = [pytest.param(family, marks=() if family in MOST_USED else pytest.mark.full) for family in FAMILIES]
 """For `pytest.mark.parametrize`."""
 
-READING_ALL = ("llama", "qwen3", "phi3", "olmo2", "granite", "qwen3_moe", "gpt_neox")
+READING_ALL = ("llama", "qwen3", "phi3", "glm4", "olmo2", "granite", "qwen3_moe", "gpt_neox")
 """Those whose layers all see all tokens, so that they read documents both ways."""
 
 BOTH_WAYS = "tree, both ways"
@@ -83,7 +89,7 @@ FAMILIES_AND_LAYOUTS = [
 ALIKE = ("llama", "mistral", "qwen2", "qwen3")
 """Whose layers are all of one kind, without factors: on a CPU with AMX they run as one function."""
 
-FUSED = (*ALIKE, "gemma2", "gemma3", "granite", "phi3", "smollm3")
+FUSED = (*ALIKE, "gemma2", "gemma3", "glm4", "granite", "olmo2", "phi3", "smollm3")
 """Whose layers run by our own code."""
 
 

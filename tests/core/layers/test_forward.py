@@ -32,7 +32,7 @@ def test_who_runs_the_layers(family: str) -> None:
 @table(
     ("family", "changes", "reason"),
     [
-        ("olmo2", {"layers": "native"}, "engine.layers is 'native', but there is no code of ours for Olmo2For"),
+        ("gpt_neox", {"layers": "native"}, "engine.layers is 'native', but there is no code of ours for GPTNeoX"),
         ("llama", {"layers": "native", "attention": "eager"}, "engine.layers is 'native', but attention is 'eager'"),
         ("llama", {"layers": "triton", "attention": "eager"}, "engine.layers is 'triton', but attention is 'eager'"),
         ("llama", {"layers": "triton"}, "engine.layers is 'triton', but attention is 'native'"),
@@ -41,13 +41,6 @@ def test_who_runs_the_layers(family: str) -> None:
 def test_who_asks_for_what_cannot_be_had_is_told_why(family: str, changes: dict[str, Any], reason: str) -> None:
     with pytest.raises(ModelError, match=reason):
         new_decoder(build_model(family), **changes)
-
-
-def test_rotary_embedding_of_a_part_of_each_head_runs_by_its_own_code() -> None:
-    rope = {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.5}
-    assert why_not_ours(build_model("phi3", rope_parameters=rope), "native") == (
-        "its rotary embedding turns a part of each head"
-    )
 
 
 def test_factors_that_a_configuration_names_in_vain_are_not_applied() -> None:

@@ -56,7 +56,9 @@ def full(*values: Any) -> Any:
         full("gemma3", "stacked", {"layers": "triton"}),
         full("gemma2", "tree", {"layers": "triton"}),  # soft caps
         full("gemma2", "tree", {"layers": "transformers"}),
-        full("phi3", "tree", {"layers": "triton"}),  # joined projections
+        full("phi3", "tree", {"layers": "triton"}),  # joined projections, heads that are turned in part
+        full("glm4", "tree", {"layers": "triton"}),
+        full("olmo2", "tree", {"layers": "triton"}),  # norms behind alone, and of all heads together
         full("gpt_oss", "tree", {"layers": "auto"}),
         ("gpt_oss", "stacked", {"layers": "auto"}),
     ],
