@@ -2,9 +2,9 @@
 
 As in Llama they are nine, whatever the number of cohorts, prefixes and categories: norm, q|k|v, rotary embedding with
 the cache's writes, attention, o, norm, gate|up, SwiGLU, down. The projections side by side are one product each, by
-weights that are joined once; the model's own layers have views of them. In FP8 norms and SwiGLU quantize their output, and one more
-launch does so between attention and o. The last layer after its attention is computed only for the tokens whose logits
-are wanted.
+weights that are joined once; the model's own layers have views of them. In FP8 norms and SwiGLU quantize their output,
+and one more launch does so between attention and o. The last layer after its attention is computed only for the tokens
+whose logits are wanted.
 
 CUDA graphs of small steps on a GPU: one launch in place of some hundred, where launches take longer than work.
 
