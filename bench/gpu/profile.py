@@ -42,7 +42,7 @@ _KINDS: Sequence[tuple[str, tuple[str, ...]]] = (
         ("gemm", "nvjet", "cutlass", "xmma", "cublas", "wgmma", "gemv", "splitk", "scaled_mm", "::mm", "::addmm"),
     ),
     ("keys and values stored", ("store", "note_kernel", "index_put")),
-    ("norms, rotary, SwiGLU", ("norm", "rotary", "swiglu", "silu", "quantize", "triton_")),
+    ("norms, rotary, SwiGLU", ("norm", "rotary", "gated", "silu", "quantize", "triton_")),
     ("choosing tokens", ("choose", "argmax", "reduce", "topk", "sort", "::max")),
     ("indexing", ("index", "gather", "scatter", "embedding")),
     ("the rest", ("",)),

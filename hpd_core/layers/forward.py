@@ -127,10 +127,10 @@ Angles = tuple[Tensor, Tensor]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LayerParts:
-    """Decoder layer that runs by our code, whatever transformers calls its parts.
+    """Decoder layer that runs by our code, whatever transformers calls its parts. Its modules may be trained meanwhile.
 
     Attributes:
-        attention, mlp: its modules, of which the linear layers are used.
+        attention, mlp: modules, of which the linear layers are used.
         before_attention, before_mlp: norms of the residual stream; None in OLMo 2 and 3.
         after_attention, after_mlp: norms of what is added to it (Gemma 2 and 3, OLMo, GLM 4), or None.
         of_heads: norms of each head of the queries and of the keys, or None.
@@ -140,24 +140,23 @@ class LayerParts:
             its own (Gemma 3, OLMo 3), None where heads are not turned.
         order: int64 [D], the order of a head's numbers in which those that are turned together stand half a head apart;
             None if they do. Queries and keys are ordered alike, so that no score changes.
-        window, softcap, scale: of attention; the first two may be None.
+        window, softcap: of attention, or None.
         factor: of what is added to the residual stream (Granite).
     """
 
     attention: Any
     mlp: Any
-    before_attention: Norm | None
-    after_attention: Norm | None
-    before_mlp: Norm | None
-    after_mlp: Norm | None
-    of_heads: tuple[Norm, Norm] | None
-    of_all_heads: tuple[Norm, Norm] | None
+    before_attention: Any | None
+    after_attention: Any | None
+    before_mlp: Any | None
+    after_mlp: Any | None
+    of_heads: tuple[Any, Any] | None
+    of_all_heads: tuple[Any, Any] | None
     is_gelu: bool
     rotary: str | None
     order: Tensor | None
     window: int | None
     softcap: float | None
-    scale: float
     factor: float
 
     @property
@@ -174,21 +173,23 @@ class LayerParts:
         return (self.mlp.gate_proj, self.mlp.up_proj) if joined is None else (joined,)
 
     @property
+    def head_norms(self) -> tuple[Norm, Norm] | None:
+        """Norms of each head, as they are now."""
+        return self.of_heads and (norm_of(self.of_heads[0]), norm_of(self.of_heads[1]))
+
+    @property
     def is_as_in_llama(self) -> bool:
         """Whether it is as in Llama, but for norms of heads, windows, and Granite's and SmolLM3's peculiarities."""
         joined = len(self.projections) == 1 or len(self.gates) == 1
-        return not (joined or self.is_gelu or self.after_mlp or self.order is not None)
+        return not (joined or self.is_gelu or self.after_mlp is not None or self.order is not None)
 
 
 def parts_of(layer: Any) -> LayerParts:
     """Return the parts of a layer of a model for which `why_not_ours` is None."""
     attention, config = layer.self_attn, layer.self_attn.config
-    kind, of_heads = config.model_type, None
-    before_attention, after_attention, before_mlp, after_mlp = (
-        None if norm is None else norm_of(norm) for norm in _norms(layer)
-    )
-    if hasattr(attention, "q_norm"):
-        of_heads = norm_of(attention.q_norm), norm_of(attention.k_norm)
+    kind = config.model_type
+    before_attention, after_attention, before_mlp, after_mlp = _norms(layer)
+    of_heads = (attention.q_norm, attention.k_norm) if hasattr(attention, "q_norm") else None
     goes_together = kind in ("olmo2", "olmo3")
     of_type = {"gemma3_text": "layer_type", "olmo3": "attention_type"}.get(kind)
     # All layers of these have the same.
@@ -207,7 +208,6 @@ def parts_of(layer: Any) -> LayerParts:
         order=_order(attention),
         window=getattr(where, "sliding_window", None),
         softcap=config.attn_logit_softcapping if kind == "gemma2" else None,
-        scale=attention.scaling,
         factor=getattr(layer, "residual_multiplier", 1.0),
     )
 
@@ -298,11 +298,8 @@ class CpuLayers:
             q, k, v, o = map(linears.tiled, (*layer.projections, layer.attention.o_proj))
             if q is None or k is None or v is None or o is None or mlp is None:
                 return None
-            before_attention, before_mlp = layer.before_attention, layer.before_mlp
-            assert before_attention is not None
-            assert before_mlp is not None
-            norms = before_attention, before_mlp, layer.of_heads
-            weights.append(LayerWeights(*norms, q, k, v, o, mlp, layer.window, layer.scale))
+            norms = norm_of(layer.before_attention), norm_of(layer.before_mlp), layer.head_norms
+            weights.append(LayerWeights(*norms, q, k, v, o, mlp, layer.window, layer.attention.scaling))
         last = norm_of(self._model.model.norm)
         if self._at_once is None or not self._at_once.is_made_of(weights, last):
             self._at_once = NativeLayers(weights, last, self._layers[0].attention.head_dim)
@@ -316,12 +313,12 @@ class CpuLayers:
         delta = None  # what the layer before adds to it
         for layer, turned_by in zip(self._layers, angles, strict=True):
             q, k, v = _heads(layer, _normed(x, delta, layer.before_attention))
-            q, k = linear.rotary(q, k, *turned_by, layer.of_heads)
+            q, k = linear.rotary(q, k, *turned_by, layer.head_norms)
             attended, _ = attend(
                 layer.attention,
                 *(heads.transpose(0, 1)[None] for heads in (q, k, v)),
                 None,
-                scaling=layer.scale,
+                scaling=layer.attention.scaling,
                 sliding_window=layer.window,
                 softcap=layer.softcap,
                 hpd_batch=batch,
@@ -344,10 +341,10 @@ class CpuLayers:
             yield self._factors.capped(head(hidden[first : first + at_once]))
 
 
-def _normed(x: Tensor, delta: Tensor | None, norm: Norm | None) -> Tensor:
+def _normed(x: Tensor, delta: Tensor | None, norm: Any | None) -> Tensor:
     """Add `delta` to the residual stream `x`, in place, and return its norm, if there is one."""
     if norm is not None:
-        return linear.add_norm(x, delta, norm)
+        return linear.add_norm(x, delta, norm_of(norm))
     return x if delta is None else x.add_(delta)
 
 
@@ -355,7 +352,7 @@ def _heads(layer: LayerParts, normed: Tensor) -> Sequence[Tensor]:
     """Return queries [T, H, D], keys and values [T, H_kv, D], before their rotary embedding."""
     made = [project(normed) for project in layer.projections]
     if layer.of_all_heads is not None:
-        made[:2] = (linear.add_norm(x, None, norm) for x, norm in zip(made, layer.of_all_heads, strict=False))
+        made[:2] = (_normed(x, None, norm) for x, norm in zip(made, layer.of_all_heads, strict=False))
     heads = [x.view(len(x), -1, layer.attention.head_dim) for x in made]
     if len(heads) == 1:
         num_kv_heads = heads[0].shape[1] // (layer.attention.num_key_value_groups + 2)
@@ -377,9 +374,9 @@ def _mlp(layer: LayerParts, normed: Tensor, linears: PackedLinears | None) -> Te
     return mlp.down_proj(linear.gated(gate, up, is_gelu=layer.is_gelu))  # type: ignore[no-any-return]
 
 
-def _added(layer: LayerParts, made: Tensor, norm: Norm | None) -> Tensor:
+def _added(layer: LayerParts, made: Tensor, norm: Any | None) -> Tensor:
     """Return what the layer adds to the residual stream."""
-    return scaled(made if norm is None else linear.add_norm(made, None, norm), layer.factor)
+    return scaled(_normed(made, None, norm), layer.factor)
 
 
 def _block_bytes(hidden: Tensor) -> int:

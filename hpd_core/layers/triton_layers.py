@@ -36,7 +36,7 @@ from hpd_core.layers.forward import Factors, LayerParts, angles_of, decoder_laye
 from hpd_core.layers.fp8 import Fp8Linear, product
 from hpd_core.layers.triton_pointwise import add_norm, gated, quantize
 from hpd_core.layout import IntArray
-from hpd_core.native.linear import Norm, norm_of
+from hpd_core.native.linear import norm_of
 from hpd_core.system.device import is_out_of_memory, is_waited_for, to_device
 
 _LOGIT_BYTES = 2**29
@@ -74,8 +74,8 @@ class _Layer:
         inner = gated(both, is_gelu=self.parts.is_gelu, to_fp8=self.down.is_fp8)
         return self._added(self.down.multiply(inner), self.parts.after_mlp)
 
-    def _added(self, made: Tensor, norm: Norm | None) -> Tensor:
-        return scaled(made if norm is None else add_norm(made, None, norm), self.parts.factor)
+    def _added(self, made: Tensor, norm: Any | None) -> Tensor:
+        return scaled(made if norm is None else add_norm(made, None, norm_of(norm)), self.parts.factor)
 
 
 class TritonLayers:
@@ -126,14 +126,14 @@ class TritonLayers:
         q, k, v = split[:, : -2 * count], split[:, -2 * count : -count], split[:, -count:]
         if layer.of_all_heads is not None:
             q, k = (
-                add_norm(x.flatten(1).contiguous(), None, norm).view(x.shape)
+                add_norm(x.flatten(1).contiguous(), None, norm_of(norm)).view(x.shape)
                 for x, norm in zip((q, k), layer.of_all_heads, strict=True)
             )
         if layer.order is not None:
             q, k = (x.index_select(2, layer.order) for x in (q, k))
-        step.rotate_and_store(number, q, k, v, cos, sin, layer.of_heads)
+        step.rotate_and_store(number, q, k, v, cos, sin, layer.head_norms)
         attended = torch.empty(q.shape, dtype=q.dtype, device=q.device)
-        step.attend(number, q, attended, scale=layer.scale, window=layer.window, softcap=layer.softcap)
+        step.attend(number, q, attended, scale=layer.attention.scaling, window=layer.window, softcap=layer.softcap)
         return attended.flatten(1)
 
     def head(self, hidden: Tensor) -> Iterator[Tensor]:
@@ -143,10 +143,10 @@ class TritonLayers:
             yield self._factors.capped(self._model.lm_head(hidden[first : first + at_once]))
 
 
-def _normed(x: Tensor, delta: Tensor | None, norm: Norm | None, *, to_fp8: bool) -> Any:
+def _normed(x: Tensor, delta: Tensor | None, norm: Any | None, *, to_fp8: bool) -> Any:
     """Do as `add_norm`, also where there is no norm."""
     if norm is not None:
-        return add_norm(x, delta, norm, to_fp8=to_fp8)
+        return add_norm(x, delta, norm_of(norm), to_fp8=to_fp8)
     stream = x if delta is None else x.add_(delta)
     return quantize(stream) if to_fp8 else stream
 

@@ -20,7 +20,7 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 
 from hpd_core.layers.forward import LayerParts, decoder_layers, parts_of, scaled, why_not_ours
 from hpd_core.native import library, linear
-from hpd_core.native.linear import Norm
+from hpd_core.native.linear import Norm, norm_of
 from hpd_core.system.device import is_waited_for
 
 
@@ -233,12 +233,10 @@ def _forward(
 def _layer(layer: LayerParts, x: Tensor, cos: Tensor, sin: Tensor, batch: Any) -> Tensor:
     """Compute one layer. x: the residual stream, [T, D]; cos, sin: [T, size of a head]."""
     attention, mlp = layer.attention, layer.mlp
-    assert layer.before_attention is not None
-    assert layer.before_mlp is not None
-    x, normed = add_norm(x, None, layer.before_attention)
+    x, normed = add_norm(x, None, norm_of(layer.before_attention))
     q, k, v = (call(project, normed).view(len(x), -1, attention.head_dim) for project in layer.projections)
-    if layer.of_heads is not None:
-        q, k = (add_norm(heads, None, norm)[1] for heads, norm in zip((q, k), layer.of_heads, strict=True))
+    if (norms := layer.head_norms) is not None:
+        q, k = (add_norm(heads, None, norm)[1] for heads, norm in zip((q, k), norms, strict=True))
     if layer.rotary is not None:
         q, k = (rotated(heads, cos, sin) for heads in (q, k))
     attend = transformers.AttentionInterface()[attention.config._attn_implementation]
@@ -246,11 +244,11 @@ def _layer(layer: LayerParts, x: Tensor, cos: Tensor, sin: Tensor, batch: Any) -
         attention,
         *(heads.transpose(0, 1)[None] for heads in (q, k, v)),
         None,
-        scaling=layer.scale,
+        scaling=attention.scaling,
         sliding_window=layer.window,
         hpd_training=batch,
     )
     added = scaled(call(attention.o_proj, attended[0].flatten(1)), layer.factor)
-    x, normed = add_norm(x, added, layer.before_mlp)
+    x, normed = add_norm(x, added, norm_of(layer.before_mlp))
     gate, up = (call(project, normed) for project in layer.gates)
     return x + scaled(call(mlp.down_proj, swiglu(gate, up)), layer.factor)

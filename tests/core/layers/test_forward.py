@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -11,14 +12,24 @@ import torch
 from torch import nn
 
 from hpd_core.config import EngineConfig
+from hpd_core.decoding.decoder import Decoder
 from hpd_core.decoding.prompt import Prompt
 from hpd_core.errors import ModelError
 from hpd_core.layers import forward
-from hpd_core.layers.forward import why_not_ours
+from hpd_core.layers.forward import CpuLayers, why_not_ours
 from hpd_core.text.endings import Endings
-from tests.core.families import FAMILIES, FUSED, build_model
-from tests.core.helpers import Case, assert_equals_oracle, decode, new_decoder, random_case, random_endings, random_ids
-from tests.core.native import needs_native
+from tests.core.families import FAMILIES, FUSED, build_model, build_tiled_model
+from tests.core.helpers import (
+    Case,
+    assert_equals_oracle,
+    decode,
+    decoder_with_constraints,
+    new_decoder,
+    random_case,
+    random_endings,
+    random_ids,
+)
+from tests.core.native import layers_at_once, needs_native, needs_tiles
 from tests.tables import table
 
 pytestmark = needs_native
@@ -182,3 +193,45 @@ def test_small_blocks_of_logits(family: str, monkeypatch: pytest.MonkeyPatch) ->
         assert_equals_oracle(build_model(family), case, prompt, endings)
     assert max(sizes) == 16
     assert len(set(sizes)) > 1
+
+
+@pytest.mark.parametrize("is_tiled", [False, pytest.param(True, marks=needs_tiles)])
+def test_what_is_trained_between_two_steps_counts(is_tiled: bool) -> None:
+    """Of any kind of weight, in place or by another tensor."""
+    model = build_tiled_model("qwen2") if is_tiled else build_model("qwen2", hidden_size=64, head_dim=32)
+    ones = torch.ones(64, dtype=model.dtype)
+    changes = [
+        lambda layer: layer.self_attn.k_proj.weight.mul_(-1),
+        lambda layer: layer.self_attn.q_proj.bias.mul_(-1),
+        lambda layer: setattr(layer.self_attn.k_proj, "bias", nn.Parameter(ones.clone())),
+        lambda layer: setattr(layer.self_attn.v_proj.bias, "data", ones.clone()),
+        lambda layer: setattr(layer.self_attn.q_proj, "bias", None),
+        lambda layer: layer.mlp.up_proj.weight.mul_(-1),
+        lambda layer: layer.input_layernorm.weight.mul_(-1),
+        lambda layer: setattr(layer.post_attention_layernorm, "weight", nn.Parameter(ones.clone())),
+        lambda layer: setattr(layer.input_layernorm.weight, "data", ones.clone()),
+        lambda layer: setattr(layer.self_attn, "scaling", 0.5),
+    ]
+    rng = np.random.default_rng(0)
+    endings, case = random_endings(rng), random_case(rng, "tree", [random_ids(rng, 9, 14)], branches=4, k_max=6)
+    seen = [answer(decoder_with_constraints(model, endings, EngineConfig()), case)]
+    decoder = decoder_with_constraints(model, endings, EngineConfig())
+    assert answer(decoder, case) == seen[0]
+    for change in changes:
+        with torch.no_grad():
+            change(model.model.layers[1])
+        with layers_at_once() as calls:
+            seen.append(answer(decoder, case))
+        assert bool(calls) == is_tiled
+        with patch.object(CpuLayers, "_layers_at_once", lambda *_: None):
+            assert seen[-1] == answer(decoder_with_constraints(model, endings, EngineConfig()), case), "the old weights"
+    assert len({str(item) for item in seen}) == len(seen), "a change that changes nothing"
+
+
+def answer(decoder: Decoder, case: Case) -> tuple[Any, ...]:
+    decoder.forget_prefixes()
+    prompt = case.prompt()
+    decoder.add([prompt])
+    while decoder.has_work:
+        decoder.step()
+    return prompt.tokens, prompt.logprobs, [end.closed for end in prompt.ends]
