@@ -28,6 +28,10 @@ class Where(NamedTuple):
     key: str
     wanted: tuple[str, ...]
 
+    def __repr__(self) -> str:
+        """Return it as a path has it."""
+        return f"[{self.key}={'|'.join(self.wanted)}]"
+
     def items(self, found: Sequence[Any]) -> list[Any]:
         """Return the items that are kept."""
         keys = [each.get(self.key) if isinstance(each, dict) else None for each in found]

@@ -107,6 +107,7 @@ class ExportAcceptance:
             for status, why in NOT_NORMALISED.items():
                 more = " and (category, attribute) not in (from plain)" if status == "no_rule" else ""
                 tests.append((f"norm_status = '{status}'{more}", f"'{why}'"))
+        tests.append(("source = 'column'", "null"))  # the shop's own, which has no probability
         if not self.takes_review:
             tests.append((f"coalesce(decision = 'review', {self.has_decided})", f"'{FOR_REVIEW}'"))
             if not self.has_decided and self.min_logprob is None and self.min_confidence is None:

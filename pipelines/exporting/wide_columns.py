@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -122,7 +122,12 @@ def wide_columns(
         for attribute in schema.attributes:
             same_name[attribute.name][category] = attribute
     taken = [*PLACE, *(FOR_READERS if for_readers else ())]
-    columns = [_column(name, attributes, only_text, takes_raw, taken) for name, attributes in same_name.items()]
+    columns = [_column(name, attributes, only_text, takes_raw) for name, attributes in same_name.items()]
+    beside = {field.name for column in columns for field in column.fields[1:]}
+    columns = [
+        replace(column, name=f"{column.name} (attribute)") if column.name in (*taken, *beside) else column
+        for column in columns
+    ]
     _check_names(columns, taken)
     names = {column.attribute: [field.name for field in column.fields] for column in columns}
     by_category = {
@@ -132,9 +137,7 @@ def wide_columns(
     return WideColumns(columns, by_category, for_readers)
 
 
-def _column(
-    name: str, by_category: Mapping[str, Attribute], only_text: bool, takes_raw: bool, taken: Sequence[str]
-) -> WideColumn:
+def _column(name: str, by_category: Mapping[str, Attribute], only_text: bool, takes_raw: bool) -> WideColumn:
     attributes = by_category.values()
     types = {attribute.type for attribute in attributes}
     kind: Kind = "text"
@@ -147,7 +150,7 @@ def _column(
     units = {None if each.unit is None else each.unit.want for each in measured.values()}
     return WideColumn(
         attribute=name,
-        name=f"{name} (attribute)" if name in taken else name,
+        name=name,
         kind=kind,
         is_list=any(attribute.multiple for attribute in attributes),
         # A number without a wanted unit may have one, too: each value the one in its text.

@@ -26,6 +26,8 @@ from pipelines.store.totals import Totals, loading_note
 
 State = Literal["finished", "running", "stopped"]
 _WINDOW = datetime.timedelta(minutes=15)
+_LEAST_SECONDS = 10.0
+"""Time between two commits that says something of the pace: shards that are decoded together end together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +130,7 @@ def _pace(ends: Sequence[tuple[datetime.datetime, int]]) -> float | None:
     recent = [(end, count) for end, count in ends if end >= ends[-1][0] - _WINDOW]
     seconds = (recent[-1][0] - recent[0][0]).total_seconds() if recent else 0.0
     # The first one marks only the start of the time.
-    return sum(count for _, count in recent[1:]) / seconds if seconds > 0 else None
+    return sum(count for _, count in recent[1:]) / seconds if seconds >= _LEAST_SECONDS else None
 
 
 def print_status(console: Console, status: Status) -> None:

@@ -37,6 +37,7 @@ _QUOTE = re.compile('["″”“]')
 _OPEN_QUOTE = re.compile('(?:^|[\\s(\\[,:])["”“](?:(?=\\w)[^"”“]*)?\\Z')
 _SINGLE_QUOTE, _OPEN_SINGLE_QUOTE = re.compile("['′’]"), re.compile("(?:^|[\\s(\\[,:])['‘’]\\Z")
 _SIGN = re.compile(
+    rf"(?:''|′′|’’|[\"″”“'′’])(?={TIMES}\s?\d)|"
     r"''|′′|’’|[\"″”“](?!\w(?<![WDHLwdhl])|\w\w)|['′’](?![^\W\d_])|[°º]\s?(?:[CFcf](?![^\W\d_]))?|[℃℉%％‰€£Ωℓ\u3371-\u33df]|\b1/min\b|/min\b|min⁻¹|US\$"
 )
 # Also Hebrew abbreviations, and units that are one letter.
@@ -78,7 +79,7 @@ RESTATES = re.compile(r"\s?[(\[/=≈]\s?")
 _UNSPACED = re.compile("[぀-ヿ㐀-鿿가-힯฀-๿]")
 _MAX_WORDS, _MAX_LETTERS = 4, 8
 _LINK = re.compile(
-    rf"\s?(?:(?P<times>{TIMES}|(?<=\s)by(?=\s))|[-–—~〜/]|\.\.\.?|…|(?<=\s)(?:to|bis|à|до|tot|til|till|or|oder|ou)(?=\s))\s?"
+    rf"\s?(?:(?P<times>{TIMES}|(?<=\s)by(?=\s))|±|\+(?:\s?/\s?[-−])?|[-–—~〜/]|\.\.\.?|…|(?<=\s)(?:to|bis|à|до|tot|til|till|or|oder|ou)(?=\s))\s?"
     rf"(?P<number>{NUMBER})"
 )
 _LISTED = re.compile(
@@ -92,6 +93,8 @@ _WORD_GOES_ON = re.compile(
 )
 """A word in small letters, or of a script without capitals: it may be the number's own unit, though no table has it."""
 _LINKED_BEFORE = re.compile(rf"(?P<number>{NUMBER})\s?(?P<link>{TIMES}|by|[-–—/]|to|bis|à)\s?\Z")
+_TOLERANCE_BEFORE = re.compile(r"\d\s?(?:[^\W\d_]{1,10}\.?|[°\"″'′%]{1,2}[CF]?)?\s?(?:±|\+\s?/)\s?[-−]?\s?\Z")
+"""A number and its unit, which the tolerance that follows is no second value of."""
 _UNIT_NAME = r"[^()\[\]（）\d:：]{1,20}[²³23]?"
 _LABEL = re.compile(
     rf"(?:[(\[（]\s?(?P<enclosed>{_UNIT_NAME})\s?[)\]）]|(?:(?<![^\W\d_])(?:in|en|em|im)\s|/)(?P<named>{_UNIT_NAME}))"
@@ -270,7 +273,7 @@ def quantity_at(number: Fraction, before: str, after: str, own: OwnNames) -> Qua
             found = _of_system(found, after, after[gap.end() : found.end])
             found = replace(found, is_sure=False) if _SYSTEM_BEFORE.search(before) else found
         found = _weighed(found, before, after)
-        if _is_second_part(number, found.units, before):
+        if _is_second_part(number, found.units, before) or _TOLERANCE_BEFORE.search(before):
             return Quantity(number, found.units, is_sure=False)
         if restated := _restated(number, found, before, after, own):
             return restated

@@ -141,9 +141,8 @@ def guess(columns: Sequence[ProfiledColumn]) -> Guesses:
     texts.sort(key=lambda column: (_is_nested(column), _rank(column.name, _FIELD_NAMES), -column.mean_chars))
     names = {column.name for column in columns}
     chosen = [column for column in texts if _is_text(column) and not _is_half(column, names)][:_MAX_FIELDS]
-    values_of = {column.name: re.sub(r"\bname$", "value(s)", column.name, flags=re.IGNORECASE) for column in chosen}
     left_out = names - {column.name for column in chosen}
-    chosen = [column for column in chosen if values_of[column.name] not in left_out]  # a name without its value
+    chosen = [column for column in chosen if not _is_name_alone(column.name, left_out)]
     fields = [Guess(column.name, _field_reason(column)) for column in chosen]
     unused = [column.name for column in texts if column not in chosen]
     return Guesses(product_id, category, fields, unused, language)
@@ -312,6 +311,12 @@ def _is_half(column: ProfiledColumn, names: Collection[str]) -> bool:
         return False
     titles = ("title",) if key in ("text", "content") else ()
     return any(f"{pair}.{name}" in names for name in KEY_NAMES if name not in titles)
+
+
+def _is_name_alone(name: str, left_out: Collection[str]) -> bool:
+    """Return whether a column holds only the names of a list of pairs, whose values are left out."""
+    pair, _, key = name.rpartition(".")
+    return bool(pair) and key in KEY_NAMES and any(f"{pair}.{value}" in left_out for value in VALUE_NAMES)
 
 
 def _id_reason(column: ProfiledColumn) -> str:

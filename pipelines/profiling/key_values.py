@@ -27,8 +27,8 @@ _MAX_KEY_WORDS = 4
 _MAX_VALUE = 81  # characters, as in a text
 _MAX_NESTED = 4
 # A list of mappings, one a key and its value: [{"name": "Colour", "value": "red"}].
-KEY_NAMES = ("name", "key", "label", "attribute", "title")
-VALUE_NAMES = ("value", "values", "text", "content")
+KEY_NAMES = ("name", "key", "label", "attribute", "attribute_name", "title")
+VALUE_NAMES = ("value", "values", "attribute_value", "text", "content")
 
 
 # A catalog has the same keys in every row.

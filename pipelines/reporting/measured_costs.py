@@ -168,7 +168,7 @@ def read_costs(uri: str, option: str, model: int = 1, *, is_pilot: bool = False)
     if num_groups < 2 or not counts:
         raise UsageError(
             f"{option}: run {plan.run_id} in {uri} has decoded too little to say what a product costs "
-            f"({num_groups} shard(s), {len(counts)} categories; its dead_letter says why): take more rows"
+            f"({num_groups} shard(s), {len(counts)} categories with answers): take more rows"
         )
     engine = manifest["engine"] if model == 1 else manifest["cascade"]["engine"]
     asked = manifest["totals"].get("cascade", {})

@@ -62,6 +62,13 @@ def test_where_nothing_was_decided_a_value_needs_a_probability() -> None:
             assert reasons(each, found)[0] in (None, NO_CONFIDENCE, LOW_LOGPROB)
 
 
+def test_a_value_of_the_shop_itself_needs_no_confidence() -> None:
+    copied = answers("accept", None, None)
+    copied = copied.set_column(copied.column_names.index("source"), "source", pa.array(["column"]))
+    for acceptance in (ExportAcceptance({}, min_confidence=0.5), ExportAcceptance({}, min_logprob=-0.5)):
+        assert reasons(acceptance, copied) == [None]
+
+
 SIZES = Attribute.model_validate({"name": "Sizes", "type": "number", "unit": "cm", "multiple": True})
 
 

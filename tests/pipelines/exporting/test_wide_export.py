@@ -254,8 +254,13 @@ def test_attributes_of_several_categories_are_united() -> None:
     assert united.schema.names[4:] == ["X", "X unit", "Y", "category (attribute)"]
     assert united.schema.field("X").type == pa.string(), "of two types: a text"
     assert united.by_category["B"] == ["X", "X unit", "category (attribute)"]
-    clash = CategorySchema(category="C", attributes=(Attribute(name="X", type="number"), Attribute(name="X unit")))
-    with pytest.raises(UsageError, match="'X unit' would be that of the attribute 'X unit' and of the attribute 'X'"):
+    names = ("X unit", "X unit (attribute)")
+    clash = CategorySchema(category="C", attributes=(Attribute(name="X", type="number"), Attribute(name=names[0])))
+    assert wide_columns({"C": clash}).schema.names[4:] == ["X", "X min", "X max", *names]
+    clash = clash.model_copy(update={"attributes": (*clash.attributes, Attribute(name=names[1]))})
+    with pytest.raises(
+        UsageError, match=r"'X unit \(attribute\)' would be that of the attribute 'X unit \(attribute\)' and"
+    ):
         wide_columns({"C": clash})
 
 
