@@ -58,7 +58,7 @@ class EngineConfig(Section):
     layers: Literal["auto", "native", "triton", "transformers"] = Field(
         "auto",
         description="whose code runs the layers of families that docs/models.md lists. 'native': ours for CPUs, with "
-        "norms, rotary embedding and SwiGLU in C++; 'triton': ours for GPUs; 'transformers': the model's own, as for "
+        "norms, rotary embedding and gates in C++; 'triton': ours for GPUs; 'transformers': the model's own, as for "
         "any other model; 'auto': as attention is, where it is ours, else transformers",
     )
     cuda_graphs: bool | Literal["auto"] = Field(

@@ -205,6 +205,13 @@ def most_seen(model_config: Any) -> int | None:
     return int(min(math.prod(values) for values in settings))
 
 
+def moving_ropes(model_config: Any) -> list[dict[str, Any]]:
+    """Return the settings of rotary embeddings that change with the length of a text, of all types of layers."""
+    rope = getattr(model_config.get_text_config(), "rope_parameters", None) or {}
+    variants = [rope] if "rope_type" in rope else [each for each in rope.values() if isinstance(each, dict)]
+    return [each for each in variants if each.get("rope_type") in ("longrope", "dynamic")]
+
+
 def refuse_both_ways(model_config: Any) -> None:
     """Raise `ModelError` if the model cannot read documents both ways."""
     config, family = model_config.get_text_config(), family_of(model_config)

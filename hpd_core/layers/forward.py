@@ -92,6 +92,11 @@ def why_not_ours(model: Any, by: OurLayers) -> str | None:
         return "its norms are not in order"
     if by == "native" and any(weight.device.type != "cpu" for weight in norms):
         return "its norms are not on the CPU"
+    kinds = getattr(model.config, "layer_types", None) or ()
+    for layer, kind in zip(decoder_layers(model), kinds, strict=False):
+        window = model.config.sliding_window if kind == "sliding_attention" else None
+        if getattr(layer.self_attn, "sliding_window", window) != window:
+            return f"a layer's window is not the {window} of its configuration"
     return None
 
 

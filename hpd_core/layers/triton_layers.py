@@ -1,8 +1,8 @@
 """Decoder layers (`forward.LayerParts`) on a GPU: few launches, each of which reads and writes its tokens once.
 
 As in Llama they are nine, whatever the number of cohorts, prefixes and categories: norm, q|k|v, rotary embedding with
-the cache's writes, attention, o, norm, gate|up, SwiGLU, down. The projections side by side are one product each, by
-weights that are joined once; the model's own layers have views of them. In FP8 norms and SwiGLU quantize their output,
+the cache's writes, attention, o, norm, gate|up, gate, down. The projections side by side are one product each, by
+weights that are joined once; the model's own layers have views of them. In FP8 norms and gates quantize their output,
 and one more launch does so between attention and o. The last layer after its attention is computed only for the tokens
 whose logits are wanted.
 
@@ -32,6 +32,7 @@ from torch import Tensor
 from hpd_core.attention.plan import AddressedPlan
 from hpd_core.attention.step_tables import Sizes
 from hpd_core.attention.triton_step import TritonAttention, TritonStep
+from hpd_core.families.table import moving_ropes
 from hpd_core.layers.forward import Factors, LayerParts, angles_of, decoder_layers, parts_of, scaled
 from hpd_core.layers.fp8 import Fp8Linear, product
 from hpd_core.layers.triton_pointwise import add_norm, gated, quantize
@@ -214,9 +215,6 @@ logger = logging.getLogger(__name__)
 BUCKETS = (16, 32, *range(64, 512, 64), *range(512, 1025, 128))
 """Numbers of tokens of captured steps: close enough that padding costs little."""
 
-_MOVING_ROPE = frozenset({"longrope", "dynamic"})
-"""Rotary embeddings that look at the longest row of a forward."""
-
 
 def bucket(num_tokens: int) -> int | None:
     """Return the size of the graph for `num_tokens` tokens; None if they are too many."""
@@ -235,10 +233,8 @@ def why_no_graphs(model: Any, device: torch.device) -> str | None:
     """Return why steps cannot be captured; None if they can."""
     if device.type != "cuda":
         return f"CUDA graphs are for GPUs, not for {device}"
-    config = model.config.get_text_config()
-    rope = getattr(config, "rope_parameters", None) or {}
-    if rope.get("rope_type") in _MOVING_ROPE:
-        return f"its rotary embedding ({rope['rope_type']}) waits for the device in every step"
+    if ropes := moving_ropes(model.config):
+        return f"its rotary embedding ({ropes[0]['rope_type']}) waits for the device in every step"
     if any(part._forward_hooks or part._forward_pre_hooks for part in model.modules()):
         return "somebody waits for its layers (as where several GPUs share them)"
     return None

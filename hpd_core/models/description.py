@@ -18,7 +18,7 @@ from torch import nn
 from hpd_core.attention.dispatch import PackedBatch, attending_to
 from hpd_core.attention.kv_cache import CacheShape
 from hpd_core.errors import ModelError
-from hpd_core.families.table import mixers_of, most_seen
+from hpd_core.families.table import mixers_of, most_seen, moving_ropes
 from hpd_core.mixers.states import MixerShape
 from hpd_core.models import quantized_checkpoints
 from hpd_core.models.embedded import embedded_revision
@@ -193,12 +193,8 @@ def unchanged_up_to(model_config: Any) -> int | None:
     """Return the number of positions up to which the rotary embedding is the same for any text; None if it never
     changes.
     """
-    config = model_config.get_text_config()
-    rope = getattr(config, "rope_parameters", None) or {}
-    variants = [rope] if "rope_type" in rope else [each for each in rope.values() if isinstance(each, dict)]
-    own = getattr(config, "original_max_position_embeddings", None)
-    changing = [each for each in variants if each.get("rope_type") in ("longrope", "dynamic")]
-    limits = [each.get("original_max_position_embeddings") or own for each in changing]
+    own = getattr(model_config.get_text_config(), "original_max_position_embeddings", None)
+    limits = [each.get("original_max_position_embeddings") or own for each in moving_ropes(model_config)]
     return min((limit for limit in limits if limit), default=None)
 
 

@@ -130,8 +130,8 @@ def launches(capability: int) -> list[Launch]:
         storing("of gpt-oss", 8, 8, 64, rotates=False),
         recorded("note", lambda: step(8, blocks_for((9, 0), 128, 128, bf16)).note()),
         recorded("norm", lambda: add_norm(x, x, norm)),
-        recorded("swiglu", lambda: gated(both)),
-        recorded("gelu", lambda: gated(both, is_gelu=True)),
+        recorded("SiLU gate", lambda: gated(both)),
+        recorded("GELU gate", lambda: gated(both, is_gelu=True)),
         recorded(
             "choose",
             lambda: choose(
@@ -149,8 +149,9 @@ def launches(capability: int) -> list[Launch]:
     if capability >= 89:
         found += [
             recorded("norm to FP8", lambda: add_norm(x, x, norm, to_fp8=True)),
-            recorded("swiglu to FP8", lambda: gated(both, to_fp8=True)),
-            recorded("swiglu to FP8 of Llama 3.1 70B", lambda: gated(meta(_NUM_TOKENS, 2 * 28_672), to_fp8=True)),
+            recorded("SiLU gate to FP8", lambda: gated(both, to_fp8=True)),
+            recorded("GELU gate to FP8", lambda: gated(both, is_gelu=True, to_fp8=True)),
+            recorded("SiLU gate to FP8 of Llama 3.1 70B", lambda: gated(meta(_NUM_TOKENS, 2 * 28_672), to_fp8=True)),
             recorded("quantize of Llama 3.1 70B", lambda: quantize(meta(_NUM_TOKENS, 28_672))),
         ]
     return found

@@ -45,6 +45,7 @@ _CONFIGS: dict[str, Any] = {
         rope_parameters={"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.5},
     ),
     "glm4": lambda: tf.Glm4Config(**_COMMON, head_dim=16),
+    "gemma": lambda: tf.GemmaConfig(**_COMMON, head_dim=12),
     "gemma2": lambda: tf.Gemma2Config(
         **_COMMON, head_dim=12, sliding_window=_WINDOW, query_pre_attn_scalar=7, layer_types=_gemma_types(3)
     ),
@@ -72,7 +73,7 @@ MOST_USED = ("llama", "qwen3", "mistral", "gemma3")
 FAMILY_PARAMETERS = [pytest.param(family, marks=() if family in MOST_USED else pytest.mark.full) for family in FAMILIES]
 """For `pytest.mark.parametrize`."""
 
-READING_ALL = ("llama", "qwen3", "phi3", "glm4", "olmo2", "granite", "qwen3_moe", "gpt_neox")
+READING_ALL = ("llama", "qwen3", "gemma", "phi3", "glm4", "olmo2", "granite", "qwen3_moe", "gpt_neox")
 """Those whose layers all see all tokens, so that they read documents both ways."""
 
 BOTH_WAYS = "tree, both ways"
@@ -89,7 +90,7 @@ FAMILIES_AND_LAYOUTS = [
 ALIKE = ("llama", "mistral", "qwen2", "qwen3")
 """Whose layers are all of one kind, without factors: on a CPU with AMX they run as one function."""
 
-FUSED = (*ALIKE, "gemma2", "gemma3", "glm4", "granite", "olmo2", "phi3", "smollm3")
+FUSED = (*ALIKE, "gemma", "gemma2", "gemma3", "glm4", "granite", "olmo2", "phi3", "smollm3")
 """Whose layers run by our own code."""
 
 

@@ -26,5 +26,5 @@ def test_a_model_that_is_not_told_of_its_window_is_refused(dtype: str) -> None:
     for layer in model.model.layers:
         layer.self_attn.sliding_window = None
     with pytest.raises(ModelError, match=f"gemma2 models do not obey sliding_window of {_WINDOW} in steered attention"):
-        Engine(model, answering_tokenizer(), EngineConfig(device="cpu", dtype=dtype, layers="transformers"))
+        Engine(model, answering_tokenizer(), EngineConfig(device="cpu", dtype=dtype))
     assert model.config.sliding_window == _WINDOW
