@@ -15,14 +15,14 @@ from hpd_core.decoding.run_tries import RunTries
 from hpd_core.errors import ModelError
 from hpd_core.extractor import Extractor
 from hpd_core.families.table import refuse_both_ways
-from hpd_core.json_schema.answers import JsonFuture, JsonResult, OnField
+from hpd_core.json_schema.answers import JsonFuture, JsonResult
 from hpd_core.json_schema.extraction import submit_json
 from hpd_core.json_schema.form import render_frame
 from hpd_core.json_schema.schema_reader import SchemaLimits, as_mapping, read_schema
 from hpd_core.models import description, loading, steering
 from hpd_core.models.loading import Weights
 from hpd_core.parallel.group import Group
-from hpd_core.requests.calls import CompletionFuture, ExtractionFuture, OnBranch, OpenBranch, Trunk, refuse_verbatim
+from hpd_core.requests.calls import CompletionFuture, ExtractionFuture, OpenBranch, Trunk, refuse_verbatim
 from hpd_core.requests.exclusive_rounds import ExclusiveRounds
 from hpd_core.requests.prompt_builder import PromptBuilder, TextLeft
 from hpd_core.requests.request_queue import Request, RequestQueue
@@ -155,23 +155,19 @@ class Engine(Extractor):
         self._queue.add([Request(prompts, future, results.of)])
         return future
 
-    def complete(
-        self, trunks: Sequence[Trunk], branches: Sequence[Sequence[OpenBranch]], on_branch: OnBranch | None = None
-    ) -> CompletionFuture:
+    def complete(self, trunks: Sequence[Trunk], branches: Sequence[Sequence[OpenBranch]]) -> CompletionFuture:
         """Queue branches that grow from trunks, and return at once: the layer below records and their attributes.
 
         A trunk that cannot be taken (too long for the model, say) comes back with `error` set.
 
         Args:
             branches: for each trunk, the branches that grow from it.
-            on_branch: called for each completion as soon as it is decoded, in a thread that all results go through:
-                it must not block.
 
         Raises:
             PatternError: the regular expression of a kind cannot be decoded.
             ValueError: not as many lists of branches as trunks, or a Verbatim kind although nothing is constrained.
         """
-        return self._completions.submit([(trunks, branches)], [on_branch])[0]
+        return self._completions.submit([(trunks, branches)])[0]
 
     def submit_json(
         self,
@@ -179,7 +175,6 @@ class Engine(Extractor):
         schema: Mapping[str, Any] | type[BaseModel],
         *,
         instruction: str | None = None,
-        on_field: OnField | None = None,
         limits: SchemaLimits | None = None,
     ) -> JsonFuture:
         """Queue documents, each to be answered with JSON of a schema, and return at once.
@@ -187,8 +182,6 @@ class Engine(Extractor):
         Args:
             schema: JSON Schema (2020-12) of an object, or a pydantic model; docs/json.md lists the supported subset.
             instruction: the task, for the model to read; by default, to fill in a form.
-            on_field: called for each field as soon as its value has ended, in a thread that all results go through:
-                it must not block.
             limits: limits of the schema; by default `SchemaLimits()`.
 
         Raises:
@@ -197,7 +190,7 @@ class Engine(Extractor):
         plain = as_mapping(schema)
         form = read_schema(plain, limits or SchemaLimits())
         frame = render_frame(form, self.config.prompt, self._segments.tokenizer, instruction)
-        return submit_json(self._completions, documents, plain, form, frame, on_field)
+        return submit_json(self._completions, documents, plain, form, frame)
 
     def extract_json(
         self,

@@ -13,12 +13,11 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from pipelines.config.catalog_input import InputFormat
@@ -33,10 +32,6 @@ from pipelines.profiling.from_gold import imported_gold
 from pipelines.quality.gold import read_gold
 from pipelines.shops.known import SOURCES
 from pipelines.store.folders import Folder, file_at
-
-if TYPE_CHECKING:
-    from pipelines.profiling.asked_attributes import Named
-    from pipelines.profiling.asked_products import ProposalProduct
 
 app = typer.Typer(
     add_completion=False,
@@ -72,8 +67,8 @@ def import_command(
     source: Annotated[
         list[str],
         typer.Argument(
-            help="Files or folders: Shopify's or Google's product taxonomy, an export of Akeneo or Magento, JSON "
-            "Schema; module:Class of a pydantic model; or gold files, normally the training one."
+            help="Files or folders: Shopify's or Google's product taxonomy, an export of Akeneo, JSON Schema; "
+            " module:Class of a pydantic model; or gold files, normally the training one."
         ),
     ],
     out: Annotated[str, typer.Option(help="The schema file to write.")],
@@ -153,13 +148,6 @@ def propose_command(
     category: Annotated[
         list[str] | None, typer.Option(help="Only this category. May be repeated; else the 50 with most products.")
     ] = None,
-    endpoint: Annotated[
-        str | None, typer.Option(help="OpenAI-compatible, up to and including /v1: a model is asked. Else counted.")
-    ] = None,
-    model: Annotated[str | None, typer.Option(help="The model's name at the endpoint.")] = None,
-    api_key_env: Annotated[
-        str | None, typer.Option(help="Environment variable with the endpoint's key; none: no key is sent.")
-    ] = None,
     file_format: Annotated[InputFormat, typer.Option("--format", help="'auto': by each file's content.")] = "auto",
     encoding: Annotated[str | None, typer.Option(help="Of CSV that is not UTF-8, e.g. cp1252.")] = None,
     sheet: Annotated[str | None, typer.Option(help="Of a workbook, by name.")] = None,
@@ -170,43 +158,18 @@ def propose_command(
 ) -> None:
     """Propose attributes for a catalog's categories, from a sample of its products."""
     with _usage_errors():
-        # Imported here: the other commands need neither a catalog's readers nor a client.
-        from pipelines.profiling.asked_products import read_sample
+        # Imported here: the other commands need no catalog's readers.
         from pipelines.profiling.catalog_look import source_of
+        from pipelines.profiling.product_sample import read_sample
         from pipelines.profiling.proposals import choose_categories, propose
 
-        if (endpoint is None) != (model is None):
-            raise UsageError("--endpoint and --model belong together: give both, or none to count what texts name")
-        _place_of(out, force)  # before a model is paid
+        _place_of(out, force)  # before the catalog is read
         sample = read_sample(source_of(source, file_format, anonymous, encoding, sheet))
         products = choose_categories(sample, category or [])
         console = data_console(soft_wrap=True)
         for note in sample.notes:
             console.print(f"note: {note}", style="yellow")
-        named = {} if endpoint is None or model is None else _ask(endpoint, model, api_key_env, products, console)
-        _write_imported(propose(products, named), out, [], force=force)
-
-
-def _ask(
-    endpoint: str,
-    model: str,
-    api_key_env: str | None,
-    products: Mapping[str, Sequence[ProposalProduct]],
-    console: Console,
-) -> Mapping[str, Sequence[Named]]:
-    """Ask the model for the attributes of each category; print notes and the tokens used."""
-    try:
-        from pipelines.profiling.asked_attributes import ask, endpoint_config
-    except ImportError as error:
-        raise UsageError(f'--endpoint needs a package: pip install "openai>=3" ({error})') from error
-    answers = ask(endpoint_config(endpoint, model, api_key_env), products)
-    if useless := [category for category, named in answers.named.items() if not named]:
-        console.print(f"note: no attribute in the answers about {', '.join(useless)}", style="yellow")
-    for category, why in answers.unanswered.items():
-        console.print(f"note: no answer about {category}, which has what its texts name: {why}", style="yellow")
-    tokens = f"{answers.input_tokens:,} tokens in, {answers.output_tokens:,} out"
-    console.print(f"{model} was asked about {len(products):,} categories: {tokens}")
-    return answers.named
+        _write_imported(propose(products), out, [], force=force)
 
 
 @app.command("lint")

@@ -45,21 +45,9 @@ def main(
     max_open: Annotated[int, typer.Option(min=1, help="requests at a time, waiting ones too; more get a 429")] = (
         _DEFAULT.max_open_requests
     ),
-    max_body_bytes: Annotated[int, typer.Option(min=1, help="of a request; a longer one gets a 413")] = (
-        _DEFAULT.max_body_bytes
-    ),
-    max_branches: Annotated[int, typer.Option(min=1, help="values that a schema may ask for")] = (
-        _DEFAULT.max_branches
-    ),
-    max_depth: Annotated[int, typer.Option(min=1, help="objects and arrays inside of each other")] = (
-        _DEFAULT.max_depth
-    ),
-    max_members: Annotated[int, typer.Option(min=1, help="values that enums of a schema may list, all together")] = (
-        _DEFAULT.max_members
-    ),
 ) -> None:
     """Serves until it is told to end."""
-    limits = ServingLimits(max_body_bytes, max_branches, max_depth, max_members, timeout, max_open)
+    limits = ServingLimits(timeout_seconds=timeout, max_open_requests=max_open)
 
     def work() -> int:
         # Imported here: `--help` and wrong options answer at once, without torch.

@@ -306,13 +306,11 @@ class Cohort:
     def retire(self) -> list[Prompt]:
         """Return newly finished prompts, with their values; compact the cohort once enough of its rows are free.
 
-        Dropped prompts end as they are. Prompts with `on_ended` are told of single values.
+        Dropped prompts end as they are.
         """
         self._drop()
         if self.num_prefill_tokens:
             return []
-        for number, prompt in enumerate(self.prompts):
-            self._values.tell(number, prompt)
         done: npt.NDArray[np.bool_] = np.logical_not(self._values.is_open.any(axis=1))
         finished = []
         for row in np.nonzero(done & ~self._retired)[0]:

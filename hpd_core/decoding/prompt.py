@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -96,8 +96,6 @@ class Prompt:
         twins: numbers of further trunks with the same text, which get the same values.
         owner: the request that it belongs to (requests/request_queue.py); the decoder does not look at it.
         seconds: its share of the time of the steps so far.
-        on_ended: callback for each value as soon as it has ended, in the thread that makes the steps.
-        told: branches for which it was called.
         runs: for each branch, the runs of the document that its value is chosen among. `RunTries.prepare` enters their
             members in the layout before it is decoded.
         leases: leases of its values' entries in tables; they end when it is finished.
@@ -114,8 +112,6 @@ class Prompt:
     owner: Any = None
     seconds: float = 0.0
     num_shared_tokens: int = 0
-    on_ended: Callable[[BranchEnd], None] | None = None
-    told: set[int] = field(default_factory=set)
     runs: Mapping[int, Runs] = field(default_factory=dict)
     leases: list[Lease[Any]] = field(default_factory=list)
     is_dropped: bool = False

@@ -202,16 +202,6 @@ class ValueStates:
         prompt.num_scored_tokens = int(self.num_scored[row])
         prompt.ends = [self._end(row, branch) for branch in range(prompt.layout.num_branches)]
 
-    def tell(self, row: int, prompt: Prompt) -> None:
-        """Report values that have ended since the last call to `prompt.on_ended`, unless the prompt is dropped."""
-        if prompt.on_ended is None or prompt.is_dropped:
-            return
-        ended = np.nonzero(~self.is_open[row, : prompt.layout.num_branches])[0]
-        for branch in ended.tolist():
-            if branch not in prompt.told:
-                prompt.told.add(branch)
-                prompt.on_ended(self._end(row, branch))
-
     def drop(self, rows: IntArray) -> None:
         """End the values of some prompts as they are, including those that have not begun."""
         self.ends[rows], self.roots[rows] = -1, NO_NODE

@@ -76,13 +76,6 @@ class JsonResult:
     num_output_tokens: int = 0
 
 
-OnField = Callable[[int, FieldAnswer], None]
-"""Callback for a field as soon as its value has ended, with the document's number and the answer.
-
-It is called in a thread of the engine that all results go through, and must not block.
-"""
-
-
 class JsonFuture(AbandonableFuture[list[JsonResult]]):
     """Results of one `Engine.submit_json`, one per document, in order. Its metrics are not counted."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import CancelledError
 from functools import partial
@@ -10,14 +9,12 @@ from threading import Lock
 from typing import Any
 
 from hpd_core.errors import PromptError
-from hpd_core.json_schema.answers import JsonFuture, JsonResult, OnField, Problem, checker
+from hpd_core.json_schema.answers import JsonFuture, JsonResult, Problem, checker
 from hpd_core.json_schema.form import Node
-from hpd_core.json_schema.questions import Assembly, FormQuestion, Questions, found_by
-from hpd_core.requests.calls import Completion, CompletionFuture, OnBranch, Trunk, TrunkCompletions
+from hpd_core.json_schema.questions import Assembly, FormQuestion, Questions
+from hpd_core.requests.calls import CompletionFuture, Trunk, TrunkCompletions
 from hpd_core.requests.results import Completions
 from hpd_core.text.template import Frame
-
-logger = logging.getLogger(__name__)
 
 
 def submit_json(
@@ -26,10 +23,9 @@ def submit_json(
     schema: Mapping[str, Any],
     form: Node,
     frame: Frame,
-    on_field: OnField | None,
 ) -> JsonFuture:
     """Submit documents as `Engine.submit_json`, with the form of the schema and the texts around a document."""
-    run = _Run(completions, [_Document(text, form, frame) for text in documents], checker(schema), on_field)
+    run = _Run(completions, [_Document(text, form, frame) for text in documents], checker(schema))
     run.start()
     return run.future
 
@@ -80,11 +76,10 @@ class _Run:
         completions: Completions,
         documents: Sequence[_Document],
         problems_of: Callable[[Any], list[Problem]],
-        on_field: OnField | None,
     ) -> None:
         self.future = JsonFuture(self._abandon)
         self._completions, self._documents = completions, documents
-        self._problems_of, self._on_field = problems_of, on_field
+        self._problems_of = problems_of
         self._results: dict[int, JsonResult] = {}
         self._asked: dict[int, CompletionFuture] = {}
         self._lock = Lock()
@@ -104,8 +99,7 @@ class _Run:
             ([document.trunk], [[question.branch(document.questions.answers) for question in document.asked]])
             for document in map(self._documents.__getitem__, numbers)
         ]
-        listeners = [self._listener(number) for number in numbers]
-        futures = self._completions.submit(calls, listeners, self)
+        futures = self._completions.submit(calls, self)
         with self._lock:
             self._asked.update(zip(numbers, futures, strict=True))
         for number, future in zip(numbers, futures, strict=True):
@@ -119,21 +113,6 @@ class _Run:
             asked = list(self._asked.values())
         for future in asked:
             future.abandon()
-
-    def _listener(self, number: int) -> OnBranch | None:
-        on_field = self._on_field
-        if on_field is None:
-            return None
-        asked = self._documents[number].asked
-
-        def tell(_: int, branch: int, completion: Completion) -> None:
-            for _path, answer in found_by(asked[branch], completion):
-                try:
-                    on_field(number, answer)
-                except Exception:
-                    logger.exception("what was to be told of %s of document %d failed", answer.path, number)
-
-        return tell
 
     def _go_on(self, number: int, future: CompletionFuture) -> None:
         """Ask for the next wave of a document, or finish it."""

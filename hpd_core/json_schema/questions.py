@@ -213,10 +213,6 @@ MISSING, THERE = object(), object()
 """Markers of a value that is left out, and of one that is written."""
 
 
-class NotKnownYet(Exception):  # noqa: N818 - never a message
-    """Raised if the answer depends on a field that has not ended (serving/ordered_json.py)."""
-
-
 class Assembly:
     """Assembly of one document's answers."""
 
@@ -234,21 +230,21 @@ class Assembly:
         return {name: value for name, value in found.items() if value is not MISSING}
 
     def _value(self, node: Node, path: Path, is_required: bool) -> Any:
-        if (state := self.state(node, path, is_required)) is not THERE:
+        if (state := self._state(node, path, is_required)) is not THERE:
             return state
         match node:
             case Constant():
                 return node.value
             case Leaf():
-                return self.answer(path).value
+                return self._answers[path].value
             case FormGroup():
                 return self._fields(node, path)
             case Rows():
                 return [self._fields(node.row, (*path, number)) for number in range(self._lengths[path] or 0)]
             case Variants():
-                return self._fields(node.shapes[spelled(self.answer((*path, node.name)).value)], path)
+                return self._fields(node.shapes[spelled(self._answers[*path, node.name].value)], path)
 
-    def state(self, node: Node, path: Path, is_required: bool) -> Any:
+    def _state(self, node: Node, path: Path, is_required: bool) -> Any:
         """Return THERE for a value that is written, MISSING for a left-out one, else null or an empty list."""
         match node:
             case Constant():
@@ -257,9 +253,9 @@ class Assembly:
                 if not node.can_miss or (is_required and not node.takes_null) or self._has_value(node, path):
                     return THERE
                 return None if node.takes_null else MISSING
-            case Rows() if self.has_rows(path):
+            case Rows() if self._lengths.get(path):
                 return THERE
-        answer = self.answer((*path, node.name) if isinstance(node, Variants) else path)
+        answer = self._answers[(*path, node.name) if isinstance(node, Variants) else path]
         if answer.status == "value":
             return THERE
         if answer.status == "absent" and node.takes_null:
@@ -273,24 +269,7 @@ class Assembly:
             case Constant():
                 return False
             case FormGroup():
-                unknown = None
-                for name, member in node.fields.items():
-                    try:
-                        if self._has_value(member.node, (*path, name)):
-                            return True
-                    except NotKnownYet as error:
-                        unknown = error
-                if unknown is not None:
-                    raise unknown
-                return False
+                return any(self._has_value(member.node, (*path, name)) for name, member in node.fields.items())
             case Rows():
-                return self.has_rows(path) or self.answer(path).status not in ("absent", "value")
-        return self.answer((*path, node.name) if isinstance(node, Variants) else path).status != "absent"
-
-    def answer(self, path: Path) -> FieldAnswer:
-        """Return the answer to a question."""
-        return self._answers[path]
-
-    def has_rows(self, path: Path) -> bool:
-        """Return whether a list has objects."""
-        return bool(self._lengths.get(path))
+                return bool(self._lengths.get(path)) or self._answers[path].status not in ("absent", "value")
+        return self._answers[(*path, node.name) if isinstance(node, Variants) else path].status != "absent"

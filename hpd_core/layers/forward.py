@@ -92,11 +92,6 @@ def why_not_ours(model: Any, by: OurLayers) -> str | None:
         return "its norms are not in order"
     if by == "native" and any(weight.device.type != "cpu" for weight in norms):
         return "its norms are not on the CPU"
-    kinds = getattr(model.config, "layer_types", None) or ()
-    for layer, kind in zip(decoder_layers(model), kinds, strict=False):
-        window = model.config.sliding_window if kind == "sliding_attention" else None
-        if getattr(layer.self_attn, "sliding_window", window) != window:
-            return f"a layer's window is not the {window} of its configuration"
     return None
 
 
@@ -145,7 +140,7 @@ class LayerParts:
             its own (Gemma 3, OLMo 3), None where heads are not turned.
         order: int64 [D], the order of a head's numbers in which those that are turned together stand half a head apart;
             None if they do. Queries and keys are ordered alike, so that no score changes.
-        window, softcap: of attention, or None.
+        softcap: of attention, or None.
         factor: of what is added to the residual stream (Granite).
     """
 
@@ -160,9 +155,14 @@ class LayerParts:
     is_gelu: bool
     rotary: str | None
     order: Tensor | None
-    window: int | None
     softcap: float | None
     factor: float
+
+    @property
+    def window(self) -> int | None:
+        """Window of attention, as it is now; in some families all layers have that of the configuration."""
+        config = self.attention.config
+        return getattr(config if config.model_type in ("mistral", "phi3") else self.attention, "sliding_window", None)
 
     @property
     def projections(self) -> tuple[Any, ...]:
@@ -186,7 +186,9 @@ class LayerParts:
     def is_as_in_llama(self) -> bool:
         """Whether it is as in Llama, but for norms of heads, windows, and Granite's and SmolLM3's peculiarities."""
         joined = len(self.projections) == 1 or len(self.gates) == 1
-        return not (joined or self.is_gelu or self.after_mlp is not None or self.order is not None)
+        if joined or self.is_gelu or self.after_mlp is not None or self.order is not None:
+            return False
+        return norm_of(self.before_attention).offset == 0
 
 
 def parts_of(layer: Any) -> LayerParts:
@@ -197,8 +199,6 @@ def parts_of(layer: Any) -> LayerParts:
     of_heads = (attention.q_norm, attention.k_norm) if hasattr(attention, "q_norm") else None
     goes_together = kind in ("olmo2", "olmo3")
     of_type = {"gemma3_text": "layer_type", "olmo3": "attention_type"}.get(kind)
-    # All layers of these have the same.
-    where = config if kind in ("mistral", "phi3") else attention
     return LayerParts(
         attention,
         layer.mlp,
@@ -210,20 +210,21 @@ def parts_of(layer: Any) -> LayerParts:
         of_all_heads=of_heads if goes_together else None,
         is_gelu=isinstance(_activation(layer.mlp), _GELU),
         rotary=(getattr(attention, of_type) if of_type else "") if getattr(attention, "use_rope", True) else None,
-        order=_order(attention),
-        window=getattr(where, "sliding_window", None),
+        order=_order(attention, layer.post_attention_layernorm.weight.device),
         softcap=config.attn_logit_softcapping if kind == "gemma2" else None,
         factor=getattr(layer, "residual_multiplier", 1.0),
     )
 
 
-def _order(attention: Any) -> Tensor | None:
+def _order(attention: Any, device: torch.device) -> Tensor | None:
     """Return `LayerParts.order`. Phi 3 may turn a part of each head; GLM does, by pairs of neighbours."""
-    size, is_paired = attention.head_dim, attention.config.model_type in ("glm", "glm4")
+    kind, size = attention.config.model_type, attention.head_dim
+    is_paired = kind in ("glm", "glm4")
     turned = int(size * attention.config.rope_parameters.get("partial_rotary_factor", 1.0))
-    if turned == size and not is_paired:
+    turned += turned % 2  # as transformers rounds it
+    if not is_paired and (kind != "phi3" or turned == size):  # other families do not read the factor
         return None
-    numbers = torch.arange(size, device=attention.o_proj.weight.device)
+    numbers = torch.arange(size, device=device)
     pairs = numbers[:turned].view(-1, 2).t() if is_paired else numbers[:turned].view(2, -1)
     return torch.cat([pairs, numbers[turned:].view(2, -1)], dim=1).flatten()
 
@@ -231,15 +232,14 @@ def _order(attention: Any) -> Tensor | None:
 def angles_of(model: Any, layers: Sequence[LayerParts], x: Tensor, positions: Tensor) -> Sequence[Angles]:
     """Return the angles by which the heads of each layer are turned."""
     found: dict[str | None, Angles] = {}
-    for kind in (kinds := [layer.rotary for layer in layers]):
-        if kind not in found:
+    for layer in layers:
+        if (kind := layer.rotary) not in found:
             of_type = (kind,) if kind else ()
             cos, sin = (angles[0] for angles in model.model.rotary_emb(x[None], positions[None], *of_type))
-            found[kind] = (torch.ones_like(cos), torch.zeros_like(sin)) if kind is None else (cos, sin)
-    if layers[0].order is not None:
-        size = len(layers[0].order)
-        found = {kind: (_of_heads(cos, size, 1.0), _of_heads(sin, size, 0.0)) for kind, (cos, sin) in found.items()}
-    return [found[kind] for kind in kinds]
+            cos, sin = (torch.ones_like(cos), torch.zeros_like(sin)) if kind is None else (cos, sin)
+            size = 0 if layer.order is None else len(layer.order)
+            found[kind] = (_of_heads(cos, size, 1.0), _of_heads(sin, size, 0.0)) if size else (cos, sin)
+    return [found[layer.rotary] for layer in layers]
 
 
 def _of_heads(angles: Tensor, size: int, rest: float) -> Tensor:
@@ -356,13 +356,12 @@ def _normed(x: Tensor, delta: Tensor | None, norm: Any | None) -> Tensor:
 def _heads(layer: LayerParts, normed: Tensor) -> Sequence[Tensor]:
     """Return queries [T, H, D], keys and values [T, H_kv, D], before their rotary embedding."""
     made = [project(normed) for project in layer.projections]
+    if len(made) == 1:
+        size = made[0].shape[1] // (layer.attention.num_key_value_groups + 2)
+        made = [part.contiguous() for part in made[0].split([made[0].shape[1] - 2 * size, size, size], dim=1)]
     if layer.of_all_heads is not None:
         made[:2] = (_normed(x, None, norm) for x, norm in zip(made, layer.of_all_heads, strict=False))
     heads = [x.view(len(x), -1, layer.attention.head_dim) for x in made]
-    if len(heads) == 1:
-        num_kv_heads = heads[0].shape[1] // (layer.attention.num_key_value_groups + 2)
-        split = heads[0].split([heads[0].shape[1] - 2 * num_kv_heads, num_kv_heads, num_kv_heads], dim=1)
-        heads = [part.contiguous() for part in split]
     if layer.order is not None:
         heads[:2] = (x.index_select(2, layer.order) for x in heads[:2])
     return heads

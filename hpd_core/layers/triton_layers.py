@@ -89,7 +89,7 @@ class TritonLayers:
         self._model = model
         with torch.no_grad():
             self._layers = [_layer(layer, model.model.norm.weight.dtype) for layer in decoder_layers(model)]
-        self._last, self._factors = norm_of(model.model.norm), Factors.of(model)
+        self._factors = Factors.of(model)
 
     @property
     def windows(self) -> set[int]:
@@ -116,7 +116,7 @@ class TritonLayers:
                 if not len(x):
                     return x
             delta = layer.mlp(x, layer.out(attended))
-        return scaled(add_norm(x, delta, self._last), self._factors.output)
+        return scaled(add_norm(x, delta, norm_of(self._model.model.norm)), self._factors.output)
 
     def _attention(
         self, step: TritonStep, number: int, layer: LayerParts, heads: Tensor, cos: Tensor, sin: Tensor
@@ -251,8 +251,6 @@ class StepGraphs:
         self._is_required = is_required
         self._graphs: dict[int, _Graph] = {}
         self._is_over = False
-        # A window that no token reaches beyond changes nothing; captured are steps without.
-        self._most_positions = min(layers.windows, default=None)
 
     def _capture(self) -> None:
         """Capture all graphs, in a few seconds; none if that fails. Raise if memory ran out, or graphs are required."""
@@ -286,7 +284,8 @@ class StepGraphs:
         size = bucket(len(token_ids))
         if size is None or self._is_over:
             return None
-        if self._most_positions is not None and max(plan.positions.max() for plan in plans) >= self._most_positions:
+        # A window that no token reaches beyond changes nothing; captured are steps without.
+        if (windows := self._layers.windows) and max(plan.positions.max() for plan in plans) >= min(windows):
             return None
         if not self._graphs:
             self._capture()

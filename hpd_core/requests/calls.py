@@ -178,10 +178,6 @@ class CompletionFuture(AbandonableFuture[list[TrunkCompletions]]):
     """Future of `Engine.complete`: one result per trunk, in order."""
 
 
-OnBranch = Callable[[int, int, Completion], None]
-"""Callback, called for each completion as soon as it is decoded: number of the trunk, of the branch, the completion."""
-
-
 def joined(trunk: Trunk, branches: Sequence[OpenBranch], found: TrunkCompletions) -> Trunk:
     """Return a trunk for a second `Engine.complete`: the first one, followed by every branch with its value.
 

@@ -62,10 +62,6 @@ class RequestQueue:
                 self._abandoned.append(request)
                 self._wake.notify()
 
-    def finish_later(self, work: Callable[[], None]) -> None:
-        """Run `work`, which needs no model, in the thread that makes results instead of the one that decodes."""
-        self._finisher.submit(work)
-
     def _wake_up(self) -> None:
         with self._wake:
             self._wake.notify()

@@ -15,7 +15,6 @@ from hpd_core.errors import PromptError
 from hpd_core.requests.calls import (
     Completion,
     CompletionFuture,
-    OnBranch,
     OpenBranch,
     Refusal,
     Trunk,
@@ -42,22 +41,19 @@ class Completions:
     ) -> None:
         self._builder, self._queue, self._segments, self._runs = builder, queue, segments, runs
 
-    def submit(
-        self, calls: Sequence[Call], on_branch: Sequence[OnBranch | None] | None = None, caller: object = None
-    ) -> list[CompletionFuture]:
+    def submit(self, calls: Sequence[Call], caller: object = None) -> list[CompletionFuture]:
         """Queue several calls of `Engine.complete` together, so that their prompts share even the first step.
 
         `caller` identifies whom they are for, across calls; None: a caller without other calls.
         """
-        listeners = on_branch or [None] * len(calls)
-        requests = [self._request(call, listener) for call, listener in zip(calls, listeners, strict=True)]
+        requests = list(map(self._request, calls))
         caller = object() if caller is None else caller
         for request in requests:
             request.caller = caller
         self._queue.add(requests)
         return [request.future for request in requests]  # type: ignore[misc]
 
-    def _request(self, call: Call, on_branch: OnBranch | None) -> Request:
+    def _request(self, call: Call) -> Request:
         trunks, branches = call
         if len(trunks) != len(branches):
             raise ValueError(f"branches of {len(branches)} trunks, there are {len(trunks)}")
@@ -68,22 +64,9 @@ class Completions:
                 prompts += self._builder.grow(number, trunk, own)
             except PromptError as error:
                 refused[number] = str(error)
-        if on_branch is not None:
-            for prompt in prompts:
-                prompt.on_ended = partial(self._tell, call, prompt, on_branch)
         future = CompletionFuture(lambda: self._queue.abandon(request))
         request = Request(prompts, future, partial(self._results, call, refused))
         return request
-
-    # Results, made in the thread beside the one that decodes.
-
-    def _tell(self, call: Call, prompt: Prompt, on_branch: OnBranch, end: BranchEnd) -> None:
-        def tell() -> None:
-            (text,) = self._segments.decode([end.tokens])
-            slot = prompt.slots[end.branch]
-            on_branch(slot.trunk, slot.branch, self._completion(call, prompt, end, text))
-
-        self._queue.finish_later(tell)
 
     def _results(self, call: Call, refused: dict[int, str], request: Request) -> list[TrunkCompletions]:
         trunks, branches = call

@@ -17,10 +17,9 @@ from pipelines.config.importing.imported import schema_text
 from pipelines.config.yaml_files import comment_text, dump_flow, is_key, listed, shown
 from pipelines.console.terminal import SafeTable
 from pipelines.errors import UsageError
-from pipelines.profiling.asked_attributes import Named
-from pipelines.profiling.asked_products import ProposalProduct, sampled_products
 from pipelines.profiling.catalog_look import Look, found_forms, look_into
 from pipelines.profiling.guesses import Guess, Guesses, copies, guess
+from pipelines.profiling.product_sample import ProductPairs, sampled_products
 from pipelines.profiling.proposals import MAX_CATEGORIES, propose
 from pipelines.store.folders import Folder
 
@@ -191,10 +190,10 @@ def start_job(console: Console, source: InputConfig, folder: Folder) -> None:
     is_guessed = guesses.category is not None and guesses.fields
     products = sampled_products(look, guesses) if is_guessed else {}
     counts = Counter({category: len(each) for category, each in products.items()})
-    chosen: Mapping[str, Sequence[ProposalProduct]] = dict(list(products.items())[:MAX_CATEGORIES]) or {FILL_IN: ()}
+    chosen: Mapping[str, Sequence[ProductPairs]] = dict(list(products.items())[:MAX_CATEGORIES]) or {FILL_IN: ()}
     # Shopify's export has a column for each attribute that it keeps, filled or not; other namespaces are apps'.
-    asked = [Named(match[1]) for column in look.columns if (match := _METAFIELD.fullmatch(column.name))]
-    proposed = propose(chosen, dict.fromkeys(chosen, asked), placeholder="Brand")
+    asked = [match[1] for column in look.columns if (match := _METAFIELD.fullmatch(column.name))]
+    proposed = propose(chosen, asked, placeholder="Brand")
     if len(counts) > len(chosen):
         rest = f"{len(counts) - len(chosen):,} rarer categories are left out, and become dead letters"
         proposed = replace(proposed, notes=[*proposed.notes, rest])

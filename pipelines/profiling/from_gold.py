@@ -183,11 +183,10 @@ class GuessedType:
     unit: Unit | None = None
     members: tuple[Member, ...] | None = None
 
-    def attribute(self, name: str, *, description: str | None = None, multiple: bool = False) -> Attribute:
+    def attribute(self, name: str, *, multiple: bool = False) -> Attribute:
         """Return an attribute of this type."""
         return Attribute(
             name=name,
-            description=description,
             type=self.type,
             unit=self.unit,
             values=self.members,

@@ -41,15 +41,12 @@ class FoundAttribute:
 
     Attributes:
         kind: type guessed from its values in all categories, so that an attribute has one type.
-        description, is_least: what a model said of it; whether the rows were only searched for values that it named.
     """
 
     name: str
     num_rows: int = 0
     values: Counter[str] = field(default_factory=Counter)
     kind: GuessedType = field(default_factory=GuessedType)
-    description: str | None = None
-    is_least: bool = False
 
 
 def pairs(text: str) -> Iterator[tuple[str, str]]:

@@ -12,57 +12,12 @@ from contextlib import asynccontextmanager, contextmanager
 from hpd_core import Engine, EngineError, FieldAnswer, JsonFuture, JsonResult, SchemaLimits
 from hpd_core.errors import PromptError, SchemaError
 from pipelines.serving.gate import ServingLimits, ServingMetrics
-from pipelines.serving.ordered_json import OrderedJson
 from pipelines.serving.question import ServedQuestion
 from pipelines.serving.reply import ApiError
 
 _LONGEST_WAIT = 60  # seconds that a client is told to wait before it tries again
 _MANY = 8  # open requests from which on the time between answers tells how fast they come
 _WEIGHT = 0.1  # of the newest request in the mean of how long they take
-
-
-class Answering:
-    """One question in the engine.
-
-    Attributes:
-        text: the known part of its answer; None if fields are not streamed.
-    """
-
-    def __init__(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._fields: asyncio.Queue[FieldAnswer | None] = asyncio.Queue()
-        self.text: OrderedJson | None = None
-        self.future: JsonFuture | None = None
-
-    async def pieces(self) -> AsyncIterator[tuple[str, list[FieldAnswer]]]:
-        """Yield the text that newly ended fields add, with these fields. Raises `ApiError`."""
-        assert self.text is not None
-        is_last = False
-        while not is_last:
-            ended = [await self._fields.get()]
-            while not self._fields.empty():
-                ended.append(self._fields.get_nowait())
-            is_last = ended[-1] is None
-            fields = [field for field in ended if field is not None]
-            _refuse_undecoded(fields)
-            yield self.text.add(fields), fields
-
-    def put(self, field: FieldAnswer | None) -> None:
-        """Queue a field that has ended; None marks the end. Callable from any thread."""
-        self._loop.call_soon_threadsafe(self._fields.put_nowait, field)
-
-    async def result(self) -> JsonResult:
-        """Return the answer. Raises `ApiError` if there is none."""
-        assert self.future is not None
-        try:
-            (result,) = await asyncio.wrap_future(self.future)
-        except EngineError as error:
-            raise ApiError(500, f"decoding failed: {error}", code="engine_failed") from error
-        if result.data is None:
-            reasons = "; ".join(f"{problem.path or '/'}: {problem.message}" for problem in result.problems)
-            raise ApiError(400, reasons, code="no_answer")
-        _refuse_undecoded(result.fields.values())
-        return result
 
 
 class ServingDesk:
@@ -118,39 +73,34 @@ class ServingDesk:
         except TimeoutError as error:
             raise ApiError(504, f"there was no answer within {seconds:g} s", code="timeout") from error
 
-    @asynccontextmanager
-    async def asked(self, question: ServedQuestion, *, by_field: bool) -> AsyncIterator[Answering]:
-        """Submit the question to the engine; cancel what is not decoded at exit.
-
-        Args:
-            by_field: whether to stream fields as they end.
+    async def answer(self, question: ServedQuestion) -> JsonResult:
+        """Return the engine's answer. Cancelled, it cancels what is not decoded.
 
         Raises:
-            ApiError: the schema cannot be filled in (400).
+            ApiError: the schema cannot be filled in (400), or decoding failed.
         """
-        answering = Answering()
-        submitting = self._threads.submit(self._submit, question, answering, by_field)
+        submitting = self._threads.submit(self._submit, question)
         try:
             # Given up before a thread has begun with it, it is not begun.
-            answering.future = await asyncio.wrap_future(submitting)
-            answering.future.add_done_callback(lambda _: answering.put(None))
-            yield answering
+            future = await asyncio.wrap_future(submitting)
+            (result,) = await asyncio.wrap_future(future)
+        except EngineError as error:
+            raise ApiError(500, f"decoding failed: {error}", code="engine_failed") from error
         finally:
             # A thread cannot be stopped: it may still be at it.
             submitting.add_done_callback(_abandon)
+        if result.data is None:
+            reasons = "; ".join(f"{problem.path or '/'}: {problem.message}" for problem in result.problems)
+            raise ApiError(400, reasons, code="no_answer")
+        _refuse_undecoded(result.fields.values())
+        return result
 
-    def _submit(self, question: ServedQuestion, answering: Answering, by_field: bool) -> JsonFuture:
+    def _submit(self, question: ServedQuestion) -> JsonFuture:
         """Submit the question, in a thread, because this tokenizes texts."""
         limits = SchemaLimits(self.limits.max_branches, self.limits.max_depth, self.limits.max_members)
         try:
-            if by_field:
-                answering.text = OrderedJson(question.schema, limits)
             return self._engine.submit_json(
-                [question.document],
-                question.schema,
-                instruction=question.instruction,
-                on_field=(lambda _, field: answering.put(field)) if by_field else None,
-                limits=limits,
+                [question.document], question.schema, instruction=question.instruction, limits=limits
             )
         except SchemaError as error:
             message = f"{question.schema_at}: {error}"

@@ -1,4 +1,4 @@
-"""The server's addresses."""
+"""The HTTP server: its addresses, put together from endpoint.py (requests), gate.py (keys) and chat_reply.py."""
 
 from __future__ import annotations
 
@@ -17,19 +17,11 @@ from hpd_core import Engine, EngineConfig
 from hpd_core.plain_data import Section
 from pipelines.console.exit_codes import serve_until_told
 from pipelines.serving.answering import ServingDesk
-from pipelines.serving.endpoint import Endpoint
+from pipelines.serving.endpoint import ChatEndpoint
 from pipelines.serving.gate import RequestGate, ServingLimits, ServingMetrics
-from pipelines.serving.question import read_chat, read_response
 from pipelines.serving.reply import ApiError, error_response, json_response
-from pipelines.serving.responses_reply import ChatReply, ResponsesReply
 
-CHAT, RESPONSES, MODELS, HEALTH, METRICS = (
-    "/v1/chat/completions",
-    "/v1/responses",
-    "/v1/models",
-    "/health",
-    "/metrics",
-)
+CHAT, MODELS, HEALTH, METRICS = "/v1/chat/completions", "/v1/models", "/health", "/metrics"
 
 _READ = ["GET", "HEAD"]
 
@@ -47,8 +39,7 @@ def build_app(engine: Engine, model: str, limits: ServingLimits, api_key: str | 
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False)
     app.add_exception_handler(HTTPException, _refuse)
     app.add_exception_handler(Exception, _fail)
-    for path, read, reply in ((CHAT, read_chat, ChatReply), (RESPONSES, read_response, ResponsesReply)):
-        app.router.routes.append(Route(path, Endpoint(desk, read, reply, model), methods=["POST"]))
+    app.router.routes.append(Route(CHAT, ChatEndpoint(desk, model), methods=["POST"]))
 
     @app.api_route(MODELS, methods=_READ)
     async def models() -> Response:
@@ -68,14 +59,14 @@ def build_app(engine: Engine, model: str, limits: ServingLimits, api_key: str | 
     async def counters() -> Response:
         return Response(metrics.exposition(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
-    return RequestGate(app, api_key, (CHAT, RESPONSES, MODELS, HEALTH, METRICS), metrics)
+    return RequestGate(app, api_key, (CHAT, MODELS, HEALTH, METRICS), metrics)
 
 
 async def _refuse(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     message = str(error.detail)
     if message in ("Not Found", "Method Not Allowed"):
-        message = f"{message}: {request.method} {request.url.path}; this server has POST {CHAT} and POST {RESPONSES}"
+        message = f"{message}: {request.method} {request.url.path}; this server has POST {CHAT}"
     return error_response(ApiError(error.status_code, message, headers=error.headers))
 
 

@@ -1,4 +1,4 @@
-"""Question of a request, from either interface: one document, one schema; and the parsers that the interfaces share."""
+"""Question of a request: one document, one schema."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from typing import Any
 from pipelines.serving.reply import ApiError, refused
 
 _NO_SCHEMA = (
-    "this server fills in JSON schemas and does not chat: send {way}. In Python: client.{call}(model=..., ...) with a "
-    "pydantic model"
+    'this server fills in JSON schemas and does not chat: send response_format {"type": "json_schema", "json_schema": '
+    '{"name": ..., "schema": {...}}}, or one tool that must be called. In Python: '
+    "client.chat.completions.parse(model=..., ...) with a pydantic model"
 )
 
 
@@ -87,15 +88,9 @@ def flag(body: Mapping[str, Any], key: str) -> bool:
     return bool(value)
 
 
-def read_messages(messages: Any, param: str, text_kinds: Sequence[str]) -> tuple[str, str | None]:
-    """Return (document, instruction): the user's texts, and those of the system.
-
-    Args:
-        text_kinds: `type` values of content parts that are text.
-
-    Raises:
-        ApiError: an image, no text.
-    """
+def read_messages(messages: Any) -> tuple[str, str | None]:
+    """Return (document, instruction): texts of the user, and of the system. Raises `ApiError`: an image, no text."""
+    param = "messages"
     if not isinstance(messages, list):
         raise refused(param, "a list of messages is needed")
     texts: dict[str, list[str]] = {"user": [], "system": []}
@@ -110,10 +105,10 @@ def read_messages(messages: Any, param: str, text_kinds: Sequence[str]) -> tuple
         holder, heading = _ROLES[role]
         calls = message.get("tool_calls")
         if role == "assistant" and isinstance(calls, list):
-            arguments = [_inside(call, "function").get("arguments") for call in calls]
+            arguments = [_function(call).get("arguments") for call in calls]
             texts[holder] += [f"{heading}{each}" for each in arguments if isinstance(each, str)]
         if message.get("content") is not None or role != "assistant":
-            text = "".join(_texts(message.get("content"), f"{place}.content", text_kinds))
+            text = "".join(_texts(message.get("content"), f"{place}.content"))
             texts[holder].append(f"{heading}{text}")
             own += [text] if role == "user" else []
     document = "\n\n".join(texts["user"])
@@ -122,7 +117,7 @@ def read_messages(messages: Any, param: str, text_kinds: Sequence[str]) -> tuple
     return document, "\n\n".join(texts["system"]) or None
 
 
-def _texts(content: Any, place: str, text_kinds: Sequence[str]) -> Iterator[str]:
+def _texts(content: Any, place: str) -> Iterator[str]:
     if isinstance(content, str):
         yield content
         return
@@ -130,7 +125,7 @@ def _texts(content: Any, place: str, text_kinds: Sequence[str]) -> Iterator[str]
         raise refused(place, "a text is needed")
     for index, part in enumerate(content):
         kind = part.get("type") if isinstance(part, Mapping) else None
-        if kind not in text_kinds:
+        if kind != "text":
             raise refused(f"{place}[{index}].type", f"{kind!r} is not taken: only text is read")
         if not isinstance(part.get("text"), str):
             raise refused(f"{place}[{index}].text", "a text is needed")
@@ -186,22 +181,13 @@ _CHAT_REFUSED = {
     "web_search_options": ((), "there is no web to search"),
 }
 _CHAT_READ = ("model", "messages", "response_format", "tools", "tool_choice", "stream", "stream_options")
-_CHAT_TEXT = ("text",)
-_CHAT_SCHEMA = (
-    "response_format",
-    'response_format {"type": "json_schema", "json_schema": {"name": ..., "schema": {...}}}, or one tool that must be '
-    "called",
-    "chat.completions.parse",
-)
 
 
 def read_chat(body: Mapping[str, Any]) -> ServedQuestion:
     """Parse the question from the body of a request. Raises `ApiError`."""
     refuse_keys(body, _CHAT_REFUSED)
-    document, instruction = read_messages(body.get("messages"), "messages", _CHAT_TEXT)
-    name, schema, place, as_call = _schema_of(
-        body, body.get("response_format"), schema_in(instruction, document), is_chat=True
-    )
+    document, instruction = read_messages(body.get("messages"))
+    name, schema, place, as_call = _schema_of(body, schema_in(instruction, document))
     options = body.get("stream_options")
     if options is not None and not isinstance(options, Mapping):
         raise refused("stream_options", "an object is needed")
@@ -218,23 +204,20 @@ def read_chat(body: Mapping[str, Any]) -> ServedQuestion:
     )
 
 
-def _schema_of(
-    body: Mapping[str, Any], shape: Any, told: dict[str, Any] | None, *, is_chat: bool
-) -> tuple[str, dict[str, Any], str, bool]:
+def _schema_of(body: Mapping[str, Any], told: dict[str, Any] | None) -> tuple[str, dict[str, Any], str, bool]:
     """Return (name, schema, its place in the body, whether it is a tool's). `told`: a schema in the texts.
 
     Raises `ApiError` if there is none.
     """
     if body.get("tools") and body.get("tool_choice") != "none":
-        return *forced_tool(body["tools"], body.get("tool_choice"), "function" if is_chat else None), True
+        return *forced_tool(body["tools"], body.get("tool_choice")), True
+    shape, place = body.get("response_format"), "response_format"
     if (free := _free(shape, told)) is not None:
-        return _ANSWER, free, "messages" if is_chat else "input", False
-    place, way, call = _CHAT_SCHEMA if is_chat else _RESPONSES_SCHEMA
+        return _ANSWER, free, "messages", False
     if not isinstance(shape, Mapping) or shape.get("type") != "json_schema":
-        raise ApiError(400, _NO_SCHEMA.format(way=way, call=call), param=place, code="schema_required")
-    if is_chat:
-        shape, place = shape.get("json_schema"), f"{place}.json_schema"
-    return *read_schema(shape, place, "schema"), f"{place}.schema", False
+        raise ApiError(400, _NO_SCHEMA, param=place, code="schema_required")
+    place = f"{place}.json_schema"
+    return *read_schema(shape.get("json_schema"), place, "schema"), f"{place}.schema", False
 
 
 _ANSWER = "answer"
@@ -248,72 +231,26 @@ def _free(shape: Any, told: dict[str, Any] | None) -> dict[str, Any] | None:
     return told if kind in (None, "text") else None
 
 
-def forced_tool(tools: Any, choice: Any, inner: str | None) -> tuple[str, dict[str, Any], str]:
-    """Return (name, schema, place of the schema) of the tool that `tool_choice` names.
-
-    Args:
-        inner: key under which a tool and a choice keep their name, "function"; None: directly.
-
-    Raises:
-        ApiError: `tool_choice` names no tool, or an unknown one.
+def forced_tool(tools: Any, choice: Any) -> tuple[str, dict[str, Any], str]:
+    """Return (name, schema, place of the schema) of the tool that `tool_choice` names. Raises `ApiError` if it names
+    none, or an unknown one.
     """
     if not isinstance(tools, list) or not all(isinstance(tool, Mapping) for tool in tools):
         raise refused("tools", "a list of objects is needed")
-    named = _inside(choice, inner).get("name")
+    named = _function(choice).get("name")
     if named is None and (choice != "required" or len(tools) != 1):
-        shown = {"type": "function", **({"name": "..."} if inner is None else {inner: {"name": "..."}})}
         raise refused(
             "tool_choice",
-            f"the tool has to be named, as {shown}, or 'required' with one tool: this server fills in schemas, and "
-            "does not choose among tools",
+            "the tool has to be named, as {'type': 'function', 'function': {'name': '...'}}, or 'required' with one "
+            "tool: this server fills in schemas, and does not choose among tools",
         )
     for index, tool in enumerate(tools):
-        place = f"tools[{index}]" + ("" if inner is None else f".{inner}")
-        if named in (None, _inside(tool, inner).get("name")):
-            return *read_schema(_inside(tool, inner), place, "parameters"), f"{place}.parameters"
+        place = f"tools[{index}].function"
+        if named in (None, _function(tool).get("name")):
+            return *read_schema(_function(tool), place, "parameters"), f"{place}.parameters"
     raise refused("tool_choice", f"there is no tool {named!r}")
 
 
-def _inside(holder: Any, inner: str | None) -> Mapping[str, Any]:
-    found = holder.get(inner) if isinstance(holder, Mapping) and inner is not None else holder
+def _function(holder: Any) -> Mapping[str, Any]:
+    found = holder.get("function") if isinstance(holder, Mapping) else None
     return found if isinstance(found, Mapping) else {}
-
-
-_STATELESS = "nothing is kept of earlier requests; send all texts in input"
-_RESPONSES_REFUSED = {
-    "previous_response_id": ((), _STATELESS),
-    "conversation": ((), _STATELESS),
-    "prompt": ((), _STATELESS),
-    "background": ((False,), "answers are not kept; leave it out"),
-    "include": (([],), "probabilities are given by field, in the answer's hpd.fields; leave it out"),
-    "top_logprobs": ((0,), "probabilities are given by field, in the answer's hpd.fields; leave it out"),
-}
-_RESPONSES_READ = ("model", "input", "instructions", "text", "tools", "tool_choice", "stream")
-_RESPONSES_TEXT = ("input_text", "output_text", "text")
-_RESPONSES_SCHEMA = (
-    "text.format",
-    'text {"format": {"type": "json_schema", "name": ..., "schema": {...}}}, or one tool that must be called',
-    "responses.parse",
-)
-
-
-def read_response(body: Mapping[str, Any]) -> ServedQuestion:
-    """Parse the question from the body of a request. Raises `ApiError`."""
-    refuse_keys(body, _RESPONSES_REFUSED)
-    asked, wanted = body.get("input"), body.get("instructions")
-    if wanted is not None and not isinstance(wanted, str):
-        raise refused("instructions", "a text is needed")
-    messages = [{"role": "user", "content": asked}] if isinstance(asked, str) else asked
-    document, instruction = read_messages(messages, "input", _RESPONSES_TEXT)
-    told = schema_in(wanted, instruction, document)
-    name, schema, place, as_call = _schema_of(body, _inside(body.get("text"), None).get("format"), told, is_chat=False)
-    return ServedQuestion(
-        document,
-        "\n\n".join(filter(None, (wanted, instruction))) or None,
-        schema,
-        name,
-        place,
-        as_call=as_call,
-        stream=flag(body, "stream"),
-        notes=notes_of(body, (*_RESPONSES_READ, *_RESPONSES_REFUSED)),
-    )

@@ -1,38 +1,19 @@
-"""Parts of a reply that the two interfaces share."""
+"""Parts of replies, and errors in OpenAI's form."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
-from typing import Any, Protocol
+from typing import Any
 
 from starlette.responses import Response
 from starlette.types import Receive, Send
 
-from hpd_core import FieldAnswer, JsonResult
-
-
-class Reply(Protocol):
-    """One reply in the form of an interface: whole, or as the events of a stream."""
-
-    def whole(self, result: JsonResult) -> dict[str, Any]:
-        """Return the body of an answer."""
-
-    def begin(self) -> Iterator[bytes]:
-        """Yield the events before the first text."""
-
-    def go_on(self, text: str, fields: Sequence[FieldAnswer]) -> Iterator[bytes]:
-        """Yield the events of more text, which may be empty, and of fields that have ended."""
-
-    def end(self, result: JsonResult) -> Iterator[bytes]:
-        """Yield the events after the last text."""
-
-    def fail(self, error: ApiError) -> Iterator[bytes]:
-        """Yield the events that report an error in place of the rest."""
+from hpd_core import JsonResult
 
 
 def new_id(prefix: str) -> str:
@@ -45,15 +26,9 @@ def json_bytes(data: Any) -> bytes:
     return json.dumps(data, ensure_ascii=True).encode()
 
 
-def event(data: Any, name: str | None = None) -> bytes:
+def event(data: Any) -> bytes:
     """Encode one server-sent event."""
-    head = b"" if name is None else f"event: {name}\n".encode()
-    return head + b"data: " + json_bytes(data) + b"\n\n"
-
-
-def field_facts(fields: Iterable[FieldAnswer]) -> list[dict[str, Any]]:
-    """Return the fields as plain data, with all that `FieldAnswer` has."""
-    return [asdict(field) for field in fields]
+    return b"data: " + json_bytes(data) + b"\n\n"
 
 
 def answer_facts(result: JsonResult, notes: Sequence[str]) -> dict[str, Any]:
@@ -61,8 +36,8 @@ def answer_facts(result: JsonResult, notes: Sequence[str]) -> dict[str, Any]:
 
     Its probabilities are the model's own: no calibration says how often such an answer is right ("trust": "none").
     """
-    problems = [asdict(problem) for problem in result.problems]
-    return {"fields": field_facts(result.fields.values()), "problems": problems, "trust": "none", "notes": [*notes]}
+    fields, problems = map(asdict, result.fields.values()), map(asdict, result.problems)
+    return {"fields": [*fields], "problems": [*problems], "trust": "none", "notes": [*notes]}
 
 
 def is_cut(result: JsonResult) -> bool:

@@ -106,11 +106,8 @@ def test_every_value_is_what_decoding_it_alone_is(
     calls: list[tuple[str, list[OpenBranch]]], engine: Engine, oracle: Any, tokenizer: Any
 ) -> None:
     trunks, branches = [trunk(text) for text, _ in calls], [own for _, own in calls]
-    told: dict[tuple[int, int], Completion] = {}
-    future = engine.complete(trunks, branches, lambda t, b, found: told.update({(t, b): found}))
-    results = future.result(TIMEOUT)
+    results = engine.complete(trunks, branches).result(TIMEOUT)
     assert [len(result.branches) for result in results] == [len(own) for own in branches]
-    assert told == {(t, b): found for t, result in enumerate(results) for b, found in enumerate(result.branches)}
     segments = SegmentTokenizer(tokenizer)
     for of, own, result in zip(trunks, branches, results, strict=True):
         assert result.error is None
@@ -235,14 +232,10 @@ def test_it_may_be_abandoned_at_any_step(tiny_model_dir: Path, step: int) -> Non
 def test_many_branches_are_parted_over_prompts_that_share_their_text(engine: Engine) -> None:
     branches = [OpenBranch(f'"f{number}":', JsonString() if number % 2 else Integer(), 4) for number in range(150)]
     of = trunk(" ".join(f"word {number}" for number in range(60)))
-    told: dict[int, Completion] = {}
-    future = engine.complete(
-        [trunk("red"), of], [branches[:2], branches], lambda t, b, c: told.update({t * 1000 + b: c})
-    )
+    future = engine.complete([trunk("red"), of], [branches[:2], branches])
     _, whole = future.result(TIMEOUT)
     parts = [engine.complete([of], [branches[at : at + 50]]).result(TIMEOUT)[0] for at in (0, 50, 100)]
     assert written(whole) == [each for part in parts for each in written(part)]
-    assert [told[1000 + number] for number in range(150)] == list(whole.branches)
     assert whole.num_trunk_tokens == parts[0].num_trunk_tokens
     assert whole.num_prompt_tokens == whole.num_trunk_tokens + sum(
         part.num_prompt_tokens - part.num_trunk_tokens for part in parts

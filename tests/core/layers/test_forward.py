@@ -55,13 +55,29 @@ def test_who_asks_for_what_cannot_be_had_is_told_why(family: str, changes: dict[
 
 
 def test_factors_that_a_configuration_names_in_vain_are_not_applied() -> None:
-    """Granite's: transformers' Llama does not read them."""
+    """Granite's and GLM's: transformers' Llama does not read them."""
     rng = np.random.default_rng(3)
     endings = random_endings(rng)
     case = random_case(rng, "tree", [random_ids(rng, 9, 14)], branches=3, k_max=6)
     factors: dict[str, Any] = {"embedding_multiplier": 3, "residual_multiplier": 3, "logits_scaling": 3}
+    factors["partial_rotary_factor"] = 0.5
     [prompt] = decode(build_model("llama", **factors), [case], endings, EngineConfig(layers="native"))
     assert_equals_oracle(build_model("llama"), case, prompt, endings)
+
+
+@table(
+    ("family", "sizes"),
+    [
+        ("glm4", {"head_dim": 12, "partial_rotary_factor": 0.25}),
+        ("phi3", {"hidden_size": 80, "partial_rotary_factor": 0.25}),
+    ],
+)
+def test_an_odd_part_of_a_head_is_rounded_up(family: str, sizes: dict[str, Any]) -> None:
+    rng = np.random.default_rng(5)
+    endings = random_endings(rng)
+    case = random_case(rng, "tree", [random_ids(rng, 9, 14)], branches=3, k_max=6)
+    [prompt] = decode(build_model(family, **sizes), [case], endings, EngineConfig(layers="native"))
+    assert_equals_oracle(build_model(family, **sizes), case, prompt, endings)
 
 
 class Other(nn.Module):

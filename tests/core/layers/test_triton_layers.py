@@ -133,12 +133,13 @@ def test_logits_in_many_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_weights_may_be_changed_in_place() -> None:
-    """As training does it: weights and biases that stand side by side are the model's own."""
+    """As training does it: weights and biases that stand side by side are the model's own; a norm's may be replaced."""
     rng = np.random.default_rng(3)
     endings, cases = random_endings(rng), cases_of(rng)
     model = build_model("qwen2")
     decoder = decoder_with_constraints(model, endings, EngineConfig(**TRITON))
     other = build_model("qwen2", seed=1)
+    model.model.norm.weight = torch.nn.Parameter(torch.zeros_like(model.model.norm.weight))
     model.load_state_dict(other.state_dict())
     prompts = [case.prompt() for case in cases]
     decoder.add(prompts)

@@ -1,4 +1,4 @@
-"""`hpd schema propose`: by counting what texts name, and by asking a real server."""
+"""`hpd schema propose` counts what texts name."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from typer.testing import CliRunner
 from hpd_core import Unit
 from pipelines.schema import app
 from tests.pipelines.config.imports import Done, loaded, write
-from tests.pipelines.labelling.served_teacher import Reply, TroubleMaker
 
 COLOURS = ("Red", "Blue", "Green")
 
@@ -117,111 +116,10 @@ def test_the_configuration_of_a_job(toys: Path, tmp_path: Path) -> None:
     assert "unknown key 'field'" in refused(tmp_path, wrong)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["nowhere.jsonl"], "nowhere.jsonl"),
-        (["{toys}", "--model", "m"], "--endpoint and --model belong together"),
-        (["{toys}", "--endpoint", "ftp://x", "--model", "m"], "Error: --endpoint must start with http:// or https://"),
-        (["{toys}", "--endpoint", "http://u:p@x", "--model", "m"], "environment variable in --api-key-env"),
-        (["{toys}", "--endpoint", "http://x", "--model", ""], "Error: --model: String should have"),
-        (
-            ["{toys}", "--endpoint", "http://x", "--model", "m", "--api-key-env", "NOT_SET_HERE"],
-            "Error: --api-key-env: the environment variable NOT_SET_HERE is not set",
-        ),
-        (["{toys}", "--endpoint", "http://localhost:9/v1", "--model", "m"], "cannot reach http://localhost:9/v1"),
-        (
-            ["{toys}", "--endpoint", "http://localhost:9/v1", "--model", "m", "--api-key-env", "sk 1"],
-            "Error: --api-key-env is the name of an environment variable",
-        ),
-    ],
-)
-def test_what_cannot_be_done(toys: Path, tmp_path: Path, arguments: list[str], message: str) -> None:
-    told = refused(tmp_path, *(each.format(toys=toys) for each in arguments))
-    assert message in told
-    assert not any(key in told for key in ("teacher.", "base_url", "api_key_env", "'configuration'"))
-
-
-# By a model
-
-ANSWER = """
-<attribute id="1"><name>Colour</name><description>red, blue or green</description><datatype>categorical</datatype>
-<values>red|teal</values></attribute>
-<attribute id="2"><name>Play style</name><description>how it is played with</description>
-<datatype>categorical</datatype><values>thing to play with|solo</values></attribute>
-<attribute id="3"><name>Line length</name><description>of the line</description><datatype>numerical</datatype>
-<unit>m</unit></attribute>
-"""
-
-
-def ask(server: TroubleMaker, folder: Path, *arguments: object) -> Done:
-    return done(folder, *arguments, "--endpoint", server.url, "--model", "m")
-
-
-def test_a_model_is_asked_about_each_category(toys: Path, tmp_path: Path) -> None:
-    with TroubleMaker(lambda *_: Reply(ANSWER)) as server:
-        proposed = ask(server, tmp_path, toys)
-    assert len(server.requests) == 2
-    question = server.texts()[0]
-    assert "list of price-sensitive attributes that experienced customers" in question
-    assert question.count("<product>") == 12 + 1  # and in the instruction
-    assert "\nNet weight: " in question
-    assert "<li>" not in question
-    assert "response_format" not in server.requests[0]
-
-    assert proposed.names("Kites") == ["Colour", "Play style", "Line length", "Net weight", "Washable"]
-    colour = proposed.attribute("Kites", "Colour")
-    assert (colour.type, colour.description) == ("enum", "red, blue or green")
-    style = proposed.attribute("Kites", "Play style")
-    assert (style.type, style.description) == ("string", "how it is played with")
-    assert "# in at least 20 of 20 products (100%): thing to play with 20" in proposed.text
-    assert proposed.attribute("Kites", "Line length").unit == Unit(want="m")
-    assert "m was asked about 2 categories: 200 tokens in, 20 out" in proposed.printed
-    assert not proposed.remarks()
-
-
-@pytest.mark.parametrize(
-    ("reply", "message"),
-    [
-        (
-            Reply({"error": {"message": "no such model"}}, 404),
-            "answers HTTP 404: no such model; check --endpoint and --model ('m')",
-        ),
-        (Reply({"error": {"message": "bad key"}}, 401), "name the variable with the key in --api-key-env"),
-        (Reply({"error": {"message": "too long"}}, 400), "refused: HTTP 400: too long"),
-    ],
-)
-def test_an_endpoint_that_refuses(toys: Path, tmp_path: Path, reply: Reply, message: str) -> None:
-    with TroubleMaker(lambda *_: reply) as server:
-        told = refused(tmp_path, toys, "--endpoint", server.url, "--model", "m")
-    assert message in told
-
-
-def test_one_category_without_an_answer_costs_no_other_its_own(toys: Path, tmp_path: Path) -> None:
-    def behaviour(request: dict[str, Any], _: int) -> Reply:
-        is_kites = "category Kites" in request["messages"][0]["content"]
-        return Reply(ANSWER) if is_kites else Reply({"error": {"message": "too long"}}, 400)
-
-    with TroubleMaker(behaviour) as server:
-        proposed = ask(server, tmp_path, toys)
-    assert "no answer about Balls" in proposed.printed
-    assert "refused: HTTP 400: too long" in proposed.printed
-    assert proposed.names("Balls") == ["Colour", "Net weight", "Washable"]
-    assert "Play style" in proposed.names("Kites")
-
-
-def test_a_dead_endpoint_is_not_asked_about_every_category(tmp_path: Path) -> None:
-    rows = [product(number) | {"category": f"c{number}"} for number in range(40)]
-    with TroubleMaker(lambda *_: Reply({"error": {"message": "too long"}}, 400)) as server:
-        told = refused(tmp_path, catalog(tmp_path, rows), "--endpoint", server.url, "--model", "m")
-    assert "too long" in told
-    assert len(server.requests) < 40
-
-
-def test_nobody_is_asked_where_the_file_is_there_already(toys: Path, tmp_path: Path) -> None:
+def test_what_cannot_be_done(toys: Path, tmp_path: Path) -> None:
+    assert "nowhere.jsonl" in refused(tmp_path, "nowhere.jsonl")
     there = write(tmp_path, "there.yaml", "mine")
-    with TroubleMaker(lambda *_: Reply(ANSWER)) as server:
-        result = call(toys, "--out", there, "--endpoint", server.url, "--model", "m")
-    assert (result.exit_code, server.requests) == (2, [])
+    result = call(toys, "--out", there)
+    assert result.exit_code == 2
     assert "there.yaml exists already; --force writes over it" in result.stderr
     assert there.read_text() == "mine"

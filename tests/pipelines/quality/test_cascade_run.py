@@ -42,7 +42,7 @@ def test_what_the_small_model_is_not_sure_of_is_the_larger_ones(cascade: Workpla
     manifest = json.loads((output / "manifest.json").read_text())
     rows = [row for row in read_table(output, "attributes") if row["value_index"] == 0]
 
-    asked_products: set[str] = set()
+    product_sample: set[str] = set()
     asked = replaced_ones = changed = 0
     for row in rows:
         first = small[row["product_id"]].values[row["attribute"]]
@@ -59,7 +59,7 @@ def test_what_the_small_model_is_not_sure_of_is_the_larger_ones(cascade: Workpla
         assert (row["adapter_revision"] is not None) == is_replaced
         assert row["adapter_revision"] == (manifest["cascade"]["adapter_revision"] if is_replaced else None)
         asked += is_asked
-        asked_products |= {row["product_id"]} if is_asked else set()
+        product_sample |= {row["product_id"]} if is_asked else set()
         replaced_ones += is_replaced
         if not is_replaced:
             assert row["replaced"] is None
@@ -81,7 +81,7 @@ def test_what_the_small_model_is_not_sure_of_is_the_larger_ones(cascade: Workpla
     for row in read_table(output, "products"):
         of_product = [each for each in rows if each["product_id"] == row["product_id"]]
         assert row["num_absent"] == sum(each["status"] == "absent" for each in of_product)
-        assert (row["cascade_seconds"] > 0) == (row["product_id"] in asked_products)
+        assert (row["cascade_seconds"] > 0) == (row["product_id"] in product_sample)
         assert row["adapter_revision"] is None
 
 

@@ -68,7 +68,6 @@ def openai_ways(address: str, model: str) -> Ways:
     yield "`chat.completions.stream`", streamed
     yield "a tool that must be called", called
     yield "`json_object` with the schema in the text", plain
-    yield "`responses.parse`", lambda: client.responses.parse(model=model, input=TEXT, text_format=Order).output_parsed
 
 
 def instructor_ways(address: str, model: str) -> Ways:

@@ -1,4 +1,4 @@
-"""Answers, as OpenAI's own client reads them: whole and streamed, of both interfaces, as JSON and as calls."""
+"""Answers, as OpenAI's own client reads them: whole and streamed, as JSON and as calls."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_facts_of_every_field_come_with_the_answer(client: openai.OpenAI, engine
 
 
 @table("as_call", [False, True])
-def test_a_stream_of_a_chat_is_the_answer_in_pieces(client: openai.OpenAI, engine: Engine, as_call: bool) -> None:
+def test_a_stream_is_the_answer(client: openai.OpenAI, engine: Engine, as_call: bool) -> None:
     asked: dict[str, Any] = {"response_format": shape()}
     if as_call:
         tool = {"type": "function", "function": {**TOOL, "parameters": NULLABLE}}
@@ -94,17 +94,6 @@ def test_a_stream_of_a_chat_is_the_answer_in_pieces(client: openai.OpenAI, engin
     assert (usage.prompt_tokens, usage.completion_tokens) == (result.num_prompt_tokens, result.num_output_tokens)
 
 
-def test_a_stream_of_a_response_is_the_answer_in_pieces(client: openai.OpenAI, engine: Engine) -> None:
-    result = expected(engine, TEXTS[1])
-    with client.responses.stream(model=MODEL, input=TEXTS[1], text_format=Shoe) as stream:
-        events = list(stream)
-    deltas = [event.delta for event in events if event.type == "response.output_text.delta"]
-    assert "".join(deltas) == json.dumps(result.data, ensure_ascii=False)
-    assert [event.sequence_number for event in events] == list(range(len(events)))
-    assert events[-1].type in ("response.completed", "response.incomplete")
-    assert events[-1].response.output_text == "".join(deltas)
-
-
 def test_a_tool_that_must_be_called_is_called(client: openai.OpenAI, engine: Engine) -> None:
     data = expected(engine, TEXTS[0], {"description": "A shoe.", **SHOE}).data
     completion = client.chat.completions.create(
@@ -116,12 +105,3 @@ def test_a_tool_that_must_be_called_is_called(client: openai.OpenAI, engine: Eng
     (call,) = completion.choices[0].message.tool_calls or []
     assert call.type == "function"
     assert (call.function.name, json.loads(call.function.arguments)) == ("shoe", data)
-    response = client.responses.create(
-        model=MODEL,
-        input=TEXTS[0],
-        tools=[{"type": "function", "strict": True, **TOOL}],  # type: ignore[list-item]
-        tool_choice={"type": "function", "name": "shoe"},
-    )
-    (item,) = response.output
-    assert item.type == "function_call"
-    assert (item.name, json.loads(item.arguments)) == ("shoe", data)

@@ -97,7 +97,7 @@ def test_plain_chat_is_refused_with_the_way_out(server: Served) -> None:
             client.chat.completions.create(model=MODEL, messages=[{"role": "user", "content": "Hello!"}])
         assert caught.value.code == "schema_required"
         with pytest.raises(openai.NotFoundError, match="there is no model 'gpt-4' here"):
-            client.responses.create(model="gpt-4", input="Hello!")
+            client.chat.completions.create(model="gpt-4", messages=[{"role": "user", "content": "Hello!"}])
 
 
 def test_a_body_of_ten_megabytes_is_refused_before_it_is_read(engine: Engine, server: Served) -> None:

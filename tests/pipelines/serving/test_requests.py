@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.serving.question import read_chat, read_response
+from pipelines.serving.question import read_chat
 from pipelines.serving.reply import ApiError
 from tests.examples import examples
 from tests.tables import table
@@ -33,16 +33,6 @@ CALL = {
     "tools": [{"type": "function", "function": TOOL}],
     "tool_choice": {"type": "function", "function": {"name": "product"}},
 }
-RESPONSE: dict[str, Any] = {
-    "input": [*CHAT["messages"][:1], {"role": "user", "content": [{"type": "input_text", "text": "Velor shoe"}]}],
-    "instructions": "First of all.",
-    "text": {"format": {"type": "json_schema", "name": "product", "schema": SCHEMA}},
-}
-RESPONSE_CALL = {
-    "input": "Velor",
-    "tools": [{"type": "function", **TOOL}],
-    "tool_choice": {"type": "function", "name": "product"},
-}
 
 
 def test_texts_of_the_user_are_the_document_and_those_of_the_system_the_instruction() -> None:
@@ -51,9 +41,6 @@ def test_texts_of_the_user_are_the_document_and_those_of_the_system_the_instruct
     assert (question.schema, question.name, question.as_call) == (SCHEMA, "product", False)
     assert question.stream
     assert question.with_usage
-    response = read_response(RESPONSE)
-    assert (response.document, response.instruction) == ("Velor shoe", "First of all.\n\nBe exact.")
-    assert response.schema == SCHEMA
 
 
 PROMPTED = f"Answer with JSON by this schema:\n```json\n{json.dumps(SCHEMA, indent=2)}\n```\nNot {{braces}}."
@@ -74,8 +61,6 @@ def test_a_schema_is_taken_from_the_texts(change: dict[str, Any], schema: Any) -
     body = {**CHAT, **change, "messages": [*told, *CHAT["messages"]]}
     question = read_chat(body)
     assert (question.schema, question.name, question.schema_at) == (schema, "answer", "messages")
-    text = {"text": {"format": {"type": "json_object"}}}
-    assert read_response({"input": body["messages"], **text}).schema == schema
 
 
 def test_later_turns_are_read_as_context() -> None:
@@ -146,7 +131,7 @@ def _places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
 
 
 @settings(max_examples=examples(400))
-@given(st.sampled_from([CHAT, CALL, RESPONSE, RESPONSE_CALL]), st.data())
+@given(st.sampled_from([CHAT, CALL]), st.data())
 def test_whatever_stands_at_any_place_is_read_or_refused(body: dict[str, Any], data: st.DataObject) -> None:
     """No request makes the server itself fail."""
     changed: Any = copy.deepcopy(body)
@@ -155,8 +140,7 @@ def test_whatever_stands_at_any_place_is_read_or_refused(body: dict[str, Any], d
     for key in place[:-1]:
         holder = holder[key]
     holder[place[-1]] = data.draw(_anything)
-    for read in (read_chat, read_response):
-        with suppress(ApiError):
-            question = read(changed)
-            assert question.document.strip()
-            assert isinstance(question.schema, dict)
+    with suppress(ApiError):
+        question = read_chat(changed)
+        assert question.document.strip()
+        assert isinstance(question.schema, dict)

@@ -1,4 +1,4 @@
-"""Sample of a catalog's products: category, texts, and their key-value pairs."""
+"""Sample of a catalog's products: their categories, and the key-value pairs of their texts."""
 
 from __future__ import annotations
 
@@ -7,10 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hpd_core import Record
 from hpd_core.types import is_encodable
 from pipelines.catalog.cells import field_text
-from pipelines.catalog.html_text import shown_record
 from pipelines.catalog.input_files import scan_sources
 from pipelines.catalog.paths import value_at
 from pipelines.catalog.rows import row_category
@@ -30,12 +28,8 @@ _MAX_ROWS = 10_000
 _GOLD_TEXTS = frozenset({"product_id", "category"})
 
 
-@dataclass(frozen=True, slots=True)
-class ProposalProduct:
-    """Product: its displayed texts by field, and its key-value pairs."""
-
-    fields: Mapping[str, str]
-    pairs: Sequence[tuple[str, str]]
+ProductPairs = Sequence[tuple[str, str]]
+"""Keys and values in the texts of a product."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +40,7 @@ class ProductSample:
         notes: sentences on what was guessed about the catalog.
     """
 
-    products: Mapping[str, Sequence[ProposalProduct]]
+    products: Mapping[str, Sequence[ProductPairs]]
     notes: Sequence[str] = ()
 
 
@@ -81,7 +75,7 @@ def read_sample(source: InputConfig) -> ProductSample:
     return ProductSample(sampled_products(look, guesses), [*left_out, *look.told(), *notes])
 
 
-def sampled_products(look: Look, guesses: Guesses) -> dict[str, list[ProposalProduct]]:
+def sampled_products(look: Look, guesses: Guesses) -> dict[str, list[ProductPairs]]:
     """Return the sampled rows by guessed category, the largest first. Raises `UsageError` if none has a text."""
     category = Mapped(column=guesses.category.column) if guesses.category else Mapped(text=WHOLE_CATALOG)
     config = look.source.model_copy(update={"category": category})
@@ -142,8 +136,8 @@ def _cells(row: Mapping[str, Any], mapped: Mapping[str, Sequence[str]]) -> dict[
 
 def _by_category(
     rows: Iterable[tuple[str | None, Mapping[str, Sequence[Any]]]], source: str, html: HtmlMode
-) -> dict[str, list[ProposalProduct]]:
-    found: dict[str, list[ProposalProduct]] = defaultdict(list)
+) -> dict[str, list[ProductPairs]]:
+    found: dict[str, list[ProductPairs]] = defaultdict(list)
     for category, cells in rows:
         if category and (product := _product(cells, html)) is not None:
             found[category].append(product)
@@ -152,15 +146,11 @@ def _by_category(
     return dict(sorted(found.items(), key=lambda each: -len(each[1])))
 
 
-def _product(fields: Mapping[str, Sequence[Any]], html: HtmlMode) -> ProposalProduct | None:
+def _product(fields: Mapping[str, Sequence[Any]], html: HtmlMode) -> ProductPairs | None:
     found = [pair for cells in fields.values() for cell in cells for pair in cell_pairs(cell)]
-    texts = {name: "\n".join(filter(None, map(_text, cells))) for name, cells in fields.items()}
-    shown = {name: text for name, text in shown_record(Record("", "", texts), html).fields.items() if text}
-    found += [pair for text in texts.values() for pair in text_pairs(text, html)]
-    # A map's pairs are its text, where there is no other.
-    if not shown:
-        shown = {"details": "\n".join(f"{key}: {value}" for key, value in found)}
-    return ProposalProduct(shown, found) if any(shown.values()) else None
+    texts = ["\n".join(filter(None, map(_text, cells))) for cells in fields.values()]
+    found += [pair for text in texts for pair in text_pairs(text, html)]
+    return found if found or any(texts) else None
 
 
 def _text(cell: Any) -> str:
