@@ -20,49 +20,12 @@ if TYPE_CHECKING:
     from hpd_core.json_schema.answers import FieldAnswer, JsonFuture, JsonResult, Problem
     from hpd_core.json_schema.schema_reader import SchemaLimits, check_schema
     from hpd_core.plain_data import Member
-    from hpd_core.requests.calls import Completion, ExtractionFuture, ExtractionMetrics, OpenBranch, Trunk, joined
+    from hpd_core.requests.calls import Completion, ExtractionFuture, ExtractionMetrics, OpenBranch, Trunk
     from hpd_core.requests.prompt_builder import DocumentTokenizer
     from hpd_core.text.grammars import PatternError
     from hpd_core.text.grounding import ground
     from hpd_core.text.template import PromptTemplate
     from hpd_core.types import Attribute, CategorySchema, ErrorCode, Evidence, Record, RecordResult, Unit, Value
-
-__all__ = [
-    "Attribute",
-    "AutoregressiveBaseline",
-    "CategorySchema",
-    "Completion",
-    "DocumentTokenizer",
-    "Engine",
-    "EngineConfig",
-    "EngineError",
-    "ErrorCode",
-    "Evidence",
-    "ExtractionFuture",
-    "ExtractionMetrics",
-    "FieldAnswer",
-    "HPDError",
-    "JsonFuture",
-    "JsonResult",
-    "Member",
-    "ModelError",
-    "NullEngine",
-    "OpenBranch",
-    "PatternError",
-    "Problem",
-    "PromptError",
-    "PromptTemplate",
-    "Record",
-    "RecordResult",
-    "SchemaError",
-    "SchemaLimits",
-    "Trunk",
-    "Unit",
-    "Value",
-    "check_schema",
-    "ground",
-    "joined",
-]
 
 # By module. torch and transformers take seconds to import, and many a process wants plain data only: each name is
 # imported when it is first asked for.
@@ -71,7 +34,7 @@ _NAMES = {
     "config": ("EngineConfig",),
     "engine": ("Engine",),
     "errors": ("EngineError", "HPDError", "ModelError", "PromptError", "SchemaError"),
-    "requests.calls": ("Completion", "ExtractionFuture", "ExtractionMetrics", "OpenBranch", "Trunk", "joined"),
+    "requests.calls": ("Completion", "ExtractionFuture", "ExtractionMetrics", "OpenBranch", "Trunk"),
     "json_schema.answers": ("FieldAnswer", "JsonFuture", "JsonResult", "Problem"),
     "json_schema.schema_reader": ("SchemaLimits", "check_schema"),
     "text.grounding": ("ground",),

@@ -202,7 +202,6 @@ def tree_layout(
     branches: Sequence[Branch],
     *,
     both_ways: bool = False,
-    decoded: Sequence[int] = (),
 ) -> Layout:
     """Lay out one document with private branches; see the module's first picture.
 
@@ -211,13 +210,11 @@ def tree_layout(
         document: ids of the document and of everything up to the first key.
         branches: one per attribute.
         both_ways: whether the document's tokens see each other both ways.
-        decoded: ids after the document that belong to the trunk and are always causal, decoded values among them.
 
     Raises:
         ValueError: a branch without tokens, or no trunk at all.
     """
-    read = len(prefix) + len(document)
-    trunk = [*prefix, *document, *decoded]
+    trunk = [*prefix, *document]
     if not trunk:
         raise ValueError("a layout needs at least one token before its branches")
     lengths = _branch_lengths(branches)
@@ -225,7 +222,7 @@ def tree_layout(
     positions = np.concatenate([np.arange(start), *(np.arange(start, start + length) for length in lengths)])
     sights = positions.copy()
     if both_ways:
-        sights[len(prefix) : read] = read - 1
+        sights[len(prefix) : start] = start - 1
     widths = np.array([branch.members.num_nodes if branch.members else 1 for branch in branches], dtype=np.int64)
     lasts = np.cumsum(widths) - 1
     value_scopes = lasts - widths + 1

@@ -7,7 +7,6 @@ the scope and the position of every column.
 
 from __future__ import annotations
 
-import bisect
 import logging
 import math
 from collections.abc import Sequence
@@ -19,6 +18,7 @@ from torch import Tensor
 
 from hpd_core.layout import IntArray
 from hpd_core.system.device import to_device
+from hpd_core.system.leases import RangesInUse
 
 logger = logging.getLogger(__name__)
 
@@ -325,33 +325,24 @@ class Arena:
         except (MemoryError, RuntimeError):  # torch's CPU allocator has no class of its own
             logger.info("no address space for %d bytes of cache at once", size)
             self._memory = torch.empty(0, dtype=torch.uint8)
-        self._free = [(0, len(self._memory))]  # in order, with something in use between each two
-        self._taken: dict[int, tuple[int, int]] = {}  # by address
+        self._pages = RangesInUse(len(self._memory) // PAGE)
+        self._taken: dict[int, tuple[int, int]] = {}  # first page and number of pages, by address
 
     def take(self, size: int) -> Tensor | None:
         """Take `size` bytes, from the lowest place that has room; return None if there is none."""
-        needed = -(-size // PAGE) * PAGE
-        for index, (start, stop) in enumerate(self._free):
-            if needed <= stop - start:
-                self._free[index : index + 1] = [(start + needed, stop)] if needed < stop - start else []
-                part = self._memory[start : start + size]
-                self._taken[part.data_ptr()] = (start, start + needed)
-                return part
-        return None
+        count = -(-size // PAGE)
+        try:
+            first = self._pages.take(count)
+        except MemoryError:
+            return None
+        part = self._memory[first * PAGE : first * PAGE + size]
+        self._taken[part.data_ptr()] = first, count
+        return part
 
     def give_back(self, part: Tensor) -> None:
         """Free a part; ignore one that is not from this arena."""
-        place = self._taken.pop(part.data_ptr(), None)
-        if place is None:
-            return
-        index = bisect.bisect(self._free, place)
-        start, stop = place
-        if index < len(self._free) and self._free[index][0] == stop:
-            stop = self._free.pop(index)[1]
-        if index > 0 and self._free[index - 1][1] == start:
-            start = self._free.pop(index - 1)[0]
-            index -= 1
-        self._free.insert(index, (start, stop))
+        if (place := self._taken.pop(part.data_ptr(), None)) is not None:
+            self._pages.give_back(*place)
 
 
 Count = TypeVar("Count", int, IntArray)

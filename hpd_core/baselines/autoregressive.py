@@ -250,8 +250,8 @@ class AutoregressiveBaseline(Extractor):
                 continue
             raw = line[match.end() :]
             closed = ended or index < len(lines) - 1
-            num_tokens = len(self._segments.encode_text([raw])[0])
-            found[name] = parse_value(attributes[name], raw, closed=closed, fields=fields, num_tokens=num_tokens)
+            value = parse_value(attributes[name], raw, closed=closed, fields=fields)
+            found[name] = replace(value, num_tokens=len(self._segments.encode_text([raw])[0]))
         values = similar | literal
         return {
             name: replace(values.get(name) or Value(None, (), "invalid"), choice=decoded_choice(attribute))

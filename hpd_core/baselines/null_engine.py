@@ -163,19 +163,15 @@ def _made_up(record: Record, attributes: Sequence[Attribute]) -> dict[str, Value
         raw = f" {_literal(attribute, texts, draw)},\n"
         logprob = -draw.share()
         tokens = 1 + len(raw) // 4
-        answer = parse_value(
-            attribute,
-            raw,
-            closed=True,
-            fields=record.fields,
+        answers[attribute.name] = replace(
+            parse_value(attribute, raw, closed=True, fields=record.fields),
             num_tokens=tokens,
             logprob_mean=logprob / tokens,
             logprob_min=logprob,
+            choice="scored" if attribute.is_closed else decoded_choice(attribute),
+            probability=math.exp(logprob),
+            margin=-logprob if attribute.is_closed else None,
         )
-        choice, margin = decoded_choice(attribute), None
-        if attribute.is_closed:
-            choice, margin = "scored", -logprob
-        answers[attribute.name] = replace(answer, choice=choice, probability=math.exp(logprob), margin=margin)
     return answers
 
 

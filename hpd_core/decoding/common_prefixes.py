@@ -1,4 +1,4 @@
-"""The KV that prompts have in common: prefixes of categories, and texts that several documents begin with.
+"""The KV that prompts have in common, kept and evicted (LRU): category prefixes, texts that documents begin with.
 
 A text's KV includes that of all tokens before it, in one piece, as if it were a longer prefix of the category.
 

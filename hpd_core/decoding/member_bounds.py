@@ -71,13 +71,22 @@ class MemberBounds:
     """Bounds of v values. Masses are probabilities, in units of the likeliest spelling or node of each value.
 
     Attributes:
+        values: int64 [v], their numbers.
         scales: float64 [v], the logarithm of that unit.
         is_lost: bool [v], whether there is no such unit: a log-probability is NaN, or no probability is above 0.
-        spellings, is_sure, shares, margins: [v], as in `MemberVerdicts`.
+        spellings: int64 [v], the answer's likeliest spelling; -1 if the budget did not suffice to find it, or the
+            model's numbers are NaN.
+        is_sure: bool [v], whether scoring all members would give the same answer, and its share is known; else the
+            budget was spent.
+        shares: float64 [v], the answer's share of all probability, wrong by `NEGLIGIBLE` at most. It is too low if not
+            sure, and for a null with several spellings by those that were not searched.
+        margins: float64 [v], its log-probability above any other's, or somewhat less. Below 0 if null is likelier than
+            this member, but has not half of all; with a threshold, if null is the answer and less likely.
         limits: float64 [v], the mass of nodes that need not be fed any more.
         wants_null: bool [v], whether the answer is null, but none of its spellings is known yet.
     """
 
+    values: IntArray
     scales: FloatArray
     is_lost: npt.NDArray[np.bool_]
     spellings: IntArray
@@ -86,6 +95,9 @@ class MemberBounds:
     margins: FloatArray
     limits: FloatArray
     wants_null: npt.NDArray[np.bool_]
+
+    def __getitem__(self, picked: npt.NDArray[np.bool_]) -> MemberBounds:
+        return MemberBounds(*(getattr(self, field.name)[picked] for field in fields(self)))
 
     @classmethod
     def of(
@@ -144,6 +156,7 @@ class MemberBounds:
         to_tell = np.minimum(room, np.where(is_enough, ahead, np.inf))
         limits = np.minimum(NEGLIGIBLE * all_mass, np.where(said, np.inf, to_tell))
         return cls(
+            values=np.arange(num_values),
             scales=scales,
             is_lost=is_lost,
             spellings=np.where(is_null, null_spellings, spellings),

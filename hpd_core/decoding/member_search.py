@@ -26,8 +26,6 @@ log-probabilities come in, nodes go out.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
-
 import numpy as np
 import numpy.typing as npt
 
@@ -38,32 +36,6 @@ from hpd_core.text.member_tries import TrieTable
 Logprobs = npt.NDArray[np.float32] | FloatArray
 
 _MASS_BITS = 36
-
-
-@dataclass(frozen=True, slots=True)
-class MemberVerdicts:
-    """Verdicts on m values that are done, in order of their numbers.
-
-    Attributes:
-        values: int64 [m], their numbers.
-        spellings: int64 [m], the answer's likeliest spelling; -1 if the budget did not suffice to find it, or the
-            model's numbers are NaN.
-        is_sure: bool [m], whether scoring all members would give the same answer, and its share is known; else the
-            budget was spent.
-        shares: float64 [m], the answer's share of all probability, wrong by `NEGLIGIBLE` at most. It is too low if not
-            sure, and for a null with several spellings by those that were not searched.
-        margins: float64 [m], its log-probability above any other's, or somewhat less. Below 0 if null is likelier than
-            this member, but has not half of all; with a threshold, if null is the answer and less likely.
-    """
-
-    values: IntArray
-    spellings: IntArray
-    is_sure: npt.NDArray[np.bool_]
-    shares: FloatArray
-    margins: FloatArray
-
-    def __getitem__(self, picked: npt.NDArray[np.bool_]) -> MemberVerdicts:
-        return MemberVerdicts(*(getattr(self, field.name)[picked] for field in fields(self)))
 
 
 class MemberSearch:
@@ -160,15 +132,14 @@ class MemberSearch:
             found[here] = found[rows] + logprobs[firsts[rows] + way - table.offsets[above]]
         return BoundNodes(fed.values, fed.nodes, found)
 
-    def decide(self) -> MemberVerdicts:
+    def decide(self) -> MemberBounds:
         """Find out which values are done, and what to feed next for the others. Call it once after `hear`, then `keep`
         the others."""
         found = MemberBounds.of(self._spelled, self._waiting, self._table, self._roots, self._rates, self._threshold)
         num_waiting = np.bincount(self._waiting.values, minlength=len(self.budgets))
         is_done = found.is_sure | found.is_lost | (self.budgets <= 0) | (num_waiting == 0)
         self.next = self._wanted(found, is_done)
-        every = MemberVerdicts(np.arange(len(is_done)), found.spellings, found.is_sure, found.shares, found.margins)
-        return every[is_done]
+        return found[is_done]
 
     def _wanted(self, found: MemberBounds, is_done: npt.NDArray[np.bool_]) -> BoundNodes:
         """Return each open value's likeliest waiting nodes, until the others do not matter or the budget is spent.
@@ -214,7 +185,7 @@ class MemberSearch:
         shared = np.maximum((self.budgets - table.heights[first]) // 2, table.runs[first])
         return np.where(below <= self.budgets, self.budgets, np.minimum(self.budgets, shared))
 
-    def written(self, verdicts: MemberVerdicts) -> list[tuple[IntArray, FloatArray]]:
+    def written(self, verdicts: MemberBounds) -> list[tuple[IntArray, FloatArray]]:
         """Return the tokens of each verdict's spelling, and the log-probability of each token."""
         table, heard, spelled = self._table, self._heard.in_order(), self._spelled.in_order()
         lasts = spelled.logprobs[np.searchsorted(spelled.keys, verdicts.values << NODE_BITS | verdicts.spellings)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -10,20 +9,11 @@ from typing import Any, Literal
 import numpy as np
 
 from hpd_core.layout import IntArray, Layout
-from hpd_core.text.leases import Lease
+from hpd_core.system.leases import Lease
 from hpd_core.text.runs import Runs
 
 USUAL_COLUMNS = 4
 """Columns of the cache that are reserved for a value: most are shorter. Longer ones make its prompt's memory grow."""
-
-
-@dataclass(frozen=True, slots=True)
-class MemberChoice:
-    """Result of choosing one value among members: its `MemberVerdicts` (decoding/member_search.py)."""
-
-    is_sure: bool
-    share: float
-    margin: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,14 +23,18 @@ class BranchEnd:
     Attributes:
         tokens, logprobs: generated ids (the closing one last) and their log-probabilities.
         closed: False if the value was cut at its limit.
-        choice: how it was chosen among members; None: decoded token by token.
+        chosen: method by which it was chosen among members; None: it was decoded token by token.
+        probability: share among all possible answers, if it was chosen among them; else the probability of its tokens.
+        margin: log-probability of a scored value above that of the next one; None for others.
     """
 
     branch: int
     tokens: list[int]
     logprobs: list[float]
     closed: bool
-    choice: MemberChoice | None
+    chosen: Literal["scored", "beam"] | None
+    probability: float
+    margin: float | None
 
     @property
     def num_tokens(self) -> int:
@@ -56,23 +50,6 @@ class BranchEnd:
     def logprob_min(self) -> float | None:
         """Lowest log-probability of its tokens; None if there are none."""
         return min(self.logprobs, default=None)
-
-    @property
-    def chosen(self) -> Literal["scored", "beam"] | None:
-        """Method by which it was chosen among members; None: it was decoded token by token."""
-        if self.choice is None:
-            return None
-        return "scored" if self.choice.is_sure else "beam"
-
-    @property
-    def probability(self) -> float:
-        """Share among all possible answers, if it was chosen among them; else the probability of its tokens."""
-        return math.exp(sum(self.logprobs)) if self.choice is None else self.choice.share
-
-    @property
-    def margin(self) -> float | None:
-        """Log-probability of a scored value above that of the next one; None for others."""
-        return self.choice.margin if self.choice is not None and self.choice.is_sure else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The scheduler: which prompts run next, in which cohorts, and which prefixes stay cached. It never reads a tensor.
+"""The scheduler: which prompts run next, and in which cohorts. It never reads a tensor.
 
 Cohorts that have become small are merged, so that a long tail does not cost a call for each.
 """

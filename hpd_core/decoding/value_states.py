@@ -3,16 +3,17 @@ token."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from hpd_core.decoding.member_search import MemberVerdicts
+from hpd_core.decoding.member_bounds import MemberBounds
 from hpd_core.decoding.next_token import Chosen
-from hpd_core.decoding.prompt import BranchEnd, MemberChoice, Prompt
+from hpd_core.decoding.prompt import BranchEnd, Prompt
 from hpd_core.layout import EVERYBODY, FREE, NO_NODE, PUBLIC, IntArray, Layout
 from hpd_core.text.endings import Endings, Read, start_of
 
@@ -181,7 +182,7 @@ class ValueStates:
         self.live[at] = ~closed & (counts + 1 < self.limits[at])
 
     def settle(
-        self, at: ValueIndex, written: Sequence[tuple[IntArray, npt.NDArray[np.float64]]], verdicts: MemberVerdicts
+        self, at: ValueIndex, written: Sequence[tuple[IntArray, npt.NDArray[np.float64]]], verdicts: MemberBounds
     ) -> None:
         """End values with the chosen members: `written` has the tokens of each, and their log-probabilities."""
         for row, branch, (tokens, logprobs) in zip(*(indices.tolist() for indices in at), written, strict=True):
@@ -209,12 +210,13 @@ class ValueStates:
 
     def _end(self, row: int, branch: int) -> BranchEnd:
         at = row, branch
-        choice = None
-        if self.sure[at]:
-            choice = MemberChoice(bool(self.sure[at] == 1), float(self.shares[at]), float(self.margins[at]))
         written = slice(self.counts[at])
         tokens, logprobs = self.tokens[row, branch, written].tolist(), self.logprobs[row, branch, written].tolist()
-        return BranchEnd(branch, tokens, logprobs, bool(self.closed[at]), choice)
+        chosen: tuple[Literal["scored", "beam"] | None, ...] = (None, "scored", "beam")
+        sure = int(self.sure[at])
+        probability = float(self.shares[at]) if sure else math.exp(sum(logprobs))
+        margin = float(self.margins[at]) if sure == 1 else None
+        return BranchEnd(branch, tokens, logprobs, bool(self.closed[at]), chosen[sure], probability, margin)
 
 
 def _stack(arrays: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:

@@ -96,7 +96,7 @@ class _Run:
 
     def _ask(self, numbers: Sequence[int]) -> None:
         calls = [
-            ([document.trunk], [[question.branch(document.questions.answers) for question in document.asked]])
+            ([document.trunk], [[question.branch for question in document.asked]])
             for document in map(self._documents.__getitem__, numbers)
         ]
         futures = self._completions.submit(calls, self)

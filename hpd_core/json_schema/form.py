@@ -285,11 +285,10 @@ Node: TypeAlias = Leaf | Constant | FormGroup | Rows | Variants
 
 @dataclass(frozen=True, slots=True)
 class FormMember:
-    """Field of an object. `after`: its siblings whose values it sees, and waits for."""
+    """Field of an object."""
 
     node: Node
     is_required: bool
-    after: tuple[str, ...] = ()
 
 
 _INSTRUCTION = "Fill in a form from a document."

@@ -1,8 +1,7 @@
 """Questions of one document: which are asked at once, and which have to wait for other answers.
 
-wave 1     every field, the keys of a list's objects (or their number) wave 2     each object's fields, which see its
-key; fields of the shape that an object has, which see what says so;
-           fields that wait for others (x-hpd-after), which see those
+wave 1     every field, the keys of a list's objects (or their number)
+wave 2     each object's fields, which see its key; fields of the shape that an object has, which see what says so
 ...        lists in lists
 """
 
@@ -42,7 +41,6 @@ class FormQuestion:
         name: its key in the prompt.
         leaf: its form.
         seen: answers that its branch shows, by their keys.
-        after: paths of others whose answers it shows, too, when they are there, with their keys.
         rows: the list that it is about, if it is not about itself.
         variants: the object whose shape it is about, if it is.
     """
@@ -51,14 +49,13 @@ class FormQuestion:
     name: str
     leaf: Leaf
     seen: tuple[tuple[str, Any], ...] = ()
-    after: tuple[tuple[Path, str], ...] = ()
     rows: Rows | None = None
     variants: Variants | None = None
 
-    def branch(self, answers: Mapping[Path, FieldAnswer]) -> OpenBranch:
-        """Return the branch, with all answers that it waits for."""
-        seen = dict(self.seen) | {name: answers[path].value for path, name in self.after}
-        return OpenBranch(render_branch(self.name, seen), self.leaf.kind, self.leaf.max_tokens)
+    @property
+    def branch(self) -> OpenBranch:
+        """Branch that is decoded, with the answers that it shows."""
+        return OpenBranch(render_branch(self.name, dict(self.seen)), self.leaf.kind, self.leaf.max_tokens)
 
 
 class Questions:
@@ -69,16 +66,11 @@ class Questions:
         self.problems: list[Problem] = []
         self.lengths: dict[Path, int | None] = {}  # of lists of objects; None: there is none
         name = "" if isinstance(form, FormGroup) else ROOT
-        self._waiting = list(self._of_node(form, (), name, (), ()))
+        self._waiting = list(self._of_node(form, (), name, ()))
 
     def next_wave(self) -> list[FormQuestion]:
-        """Return the questions that can be asked now: all that they wait for is answered."""
-        ready: list[FormQuestion] = []
-        waiting: list[FormQuestion] = []
-        for question in self._waiting:
-            is_ready = all(path in self.answers for path, _ in question.after)
-            (ready if is_ready else waiting).append(question)
-        self._waiting = waiting
+        """Return the questions that can be asked now."""
+        ready, self._waiting = self._waiting, []
         return ready
 
     def take(self, question: FormQuestion, completion: Completion) -> None:
@@ -97,7 +89,7 @@ class Questions:
             shape, field = question.variants.shapes[spelled(completion.value)], question.variants.name
             seen = (*question.seen, (question.name, completion.value))
             name = question.name.removesuffix(joined_name("", field)).removesuffix(".")
-            self._waiting += self._of_group(shape, question.path[:-1], name, seen, question.after, field)
+            self._waiting += self._of_group(shape, question.path[:-1], name, seen, field)
 
     def _take_rows(self, question: FormQuestion, rows: Rows, completion: Completion) -> None:
         if completion.status != "value":
@@ -114,7 +106,7 @@ class Questions:
             name = f"{list_name}[{number + 1}]"
             known = (question.name, value) if rows.key is None else (joined_name(name, rows.key), value[number])
             path = (*question.path, number)
-            self._waiting += self._of_group(rows.row, path, name, (*question.seen, known), (), rows.key)
+            self._waiting += self._of_group(rows.row, path, name, (*question.seen, known), rows.key)
             if len(self._waiting) > _MOST_WAITING:
                 raise PromptError(
                     f"{pointer(question.path)} has {count:,} objects, and with them there are more than "
@@ -127,38 +119,28 @@ class Questions:
         path: Path,
         name: str,
         seen: tuple[tuple[str, Any], ...],
-        after: tuple[tuple[Path, str], ...],
         known: str | None = None,
     ) -> Iterator[FormQuestion]:
         """Yield the questions of an object; `known`: the field that is answered."""
         for field, member in group.fields.items():
             if field == known:
                 continue
-            waits = tuple(((*path, other), joined_name(name, other)) for other in member.after)
-            place = (*path, field), joined_name(name, field)
-            yield from self._of_node(member.node, *place, seen, (*after, *waits))
+            yield from self._of_node(member.node, (*path, field), joined_name(name, field), seen)
 
-    def _of_node(
-        self,
-        node: Node,
-        path: Path,
-        name: str,
-        seen: tuple[tuple[str, Any], ...],
-        after: tuple[tuple[Path, str], ...],
-    ) -> Iterator[FormQuestion]:
+    def _of_node(self, node: Node, path: Path, name: str, seen: tuple[tuple[str, Any], ...]) -> Iterator[FormQuestion]:
         match node:
             case Constant():
                 self.answers[path] = FieldAnswer(pointer(path), node.value, probability=1.0)
             case Leaf():
-                yield FormQuestion(path, name, node, seen, after)
+                yield FormQuestion(path, name, node, seen)
             case FormGroup():
-                yield from self._of_group(node, path, name, seen, after)
+                yield from self._of_group(node, path, name, seen)
             case Rows():
                 key = name if node.key is not None else count_name(name)
-                yield FormQuestion(path, key, node.asked, seen, after, node)
+                yield FormQuestion(path, key, node.asked, seen, node)
             case Variants():
                 own = (*path, node.name), joined_name(name, node.name)
-                yield FormQuestion(*own, node.asked, seen, after, variants=node)
+                yield FormQuestion(*own, node.asked, seen, variants=node)
 
 
 def found_by(question: FormQuestion, completion: Completion) -> list[tuple[Path, FieldAnswer]]:

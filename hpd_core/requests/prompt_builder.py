@@ -18,8 +18,8 @@ from hpd_core.decoding.run_tries import RunTries
 from hpd_core.errors import PromptError
 from hpd_core.layout import Branch, Layout, StackedObject, stacked_layout, tree_layout
 from hpd_core.requests.calls import OpenBranch, Refusal, Trunk, asked_attributes, check_numbers, not_text
+from hpd_core.system.leases import Lease
 from hpd_core.text import template as texts
-from hpd_core.text.leases import Lease
 from hpd_core.text.member_tries import Entry, KindTables
 from hpd_core.text.near_names import near_names
 from hpd_core.text.runs import Runs, field_lines, lines_of
@@ -268,21 +268,15 @@ class PromptBuilder:
         if not all(keys):
             raise PromptError("a branch has no text: its last token is what the value's first one follows")
         document = [*own, *self._segments.encode_pieces(trunk.suffix)]
-        decoded = self._segments.encode_pieces(trunk.decoded)
-        if not (prefix or document or decoded):
+        if not (prefix or document):
             raise PromptError("the trunk has no text: give it a prefix or a suffix, which an empty document has, too")
         opened = [self._open(ids, branch.kind, branch.max_tokens) for ids, branch in zip(keys, branches, strict=True)]
         lines = lines_of([trunk.text]) if any(verbatim) else ()
         prompts = []
         for first in range(0, len(branches), _MOST_BRANCHES):
             part = range(first, min(first + _MOST_BRANCHES, len(branches)))
-            layout = tree_layout(
-                prefix,
-                document,
-                [opened[place][0] for place in part],
-                both_ways=self._config.reads_both_ways,
-                decoded=decoded,
-            )
+            own_branches = [opened[place][0] for place in part]
+            layout = tree_layout(prefix, document, own_branches, both_ways=self._config.reads_both_ways)
             if not self.fits(layout):
                 raise PromptError(
                     f"the text has {len(own):,} tokens, and with all that stands around it {layout.num_positions:,}, "

@@ -162,18 +162,16 @@ class RecordResults:
         return results
 
     def _value(self, attribute: Attribute, record: Record, prompt: Prompt, end: BranchEnd, text: str) -> Value:
-        value = parse_value(
-            attribute,
-            text,
-            closed=end.closed,
-            fields=record.fields,
+        runs = prompt.runs.get(end.branch)
+        value = replace(
+            parse_value(attribute, text, closed=end.closed, fields=record.fields),
             num_tokens=end.num_tokens,
             logprob_mean=end.logprob_mean,
             logprob_min=end.logprob_min,
+            choice=end.chosen or (decoded_choice(attribute) if runs is None else "greedy"),
+            probability=end.probability,
+            margin=end.margin,
         )
-        runs = prompt.runs.get(end.branch)
-        choice = end.chosen or (decoded_choice(attribute) if runs is None else "greedy")
-        value = replace(value, choice=choice, probability=end.probability, margin=end.margin)
         # Members that were all scored have been measured against the threshold, and null with them.
         if value.status == "value" and end.chosen != "scored" and end.probability < (self.threshold or 0.0):
             # How likely null is, nobody has asked.

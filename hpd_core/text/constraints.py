@@ -22,8 +22,8 @@ from torch import Tensor
 
 from hpd_core.layout import IntArray
 from hpd_core.system.device import to_device
+from hpd_core.system.leases import RangesInUse
 from hpd_core.text.grammars import FIRST_LIVE, LiveGrammar, SharedMatcher
-from hpd_core.text.leases import RangesInUse
 from hpd_core.text.token_states import TokenStates
 from hpd_core.text.value_kinds import (
     Boolean,

@@ -27,11 +27,11 @@ import numpy as np
 import numpy.typing as npt
 
 from hpd_core.layout import FREE, NO_NODE, IntArray, Members
+from hpd_core.system.leases import Lease, Leases, RangesInUse
 from hpd_core.text.constraints import StateTable, grown, kind_key, kind_lines
 from hpd_core.text.endings import Endings, token_grid
 from hpd_core.text.grammars import Grammars, PatternError, is_by_grammar
 from hpd_core.text.kind_automata import BOOLEAN_WORDS, Automaton, kind_automaton
-from hpd_core.text.leases import Lease, Leases, RangesInUse
 from hpd_core.text.token_states import TokenBytes, TokenStates, compile_automaton, ranges
 from hpd_core.text.tokenization import SegmentTokenizer
 from hpd_core.text.value_kinds import Boolean, OneOf, ValueKind, is_closed, spelled

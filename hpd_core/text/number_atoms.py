@@ -1,4 +1,4 @@
-"""Values of one atom of a number: digits with separators, with an exponent, or a sign such as ½.
+"""Values of one atom of a number: digits with separators, an exponent, or ½ alone (number_forms.py joins 2½).
 
 The text around it is not looked at (number_forms.py does that): if separators alone are ambiguous, there are several
 readings.

@@ -1,4 +1,4 @@
-"""Scanner of one text for wholes that look like numbers, before the rest of the product's text is looked at.
+"""Scanner of one text for numbers, which joins their atoms: mixed numbers (2½), fractions, ranges, dates.
 
 A *whole* is an atom (digits with separators, an exponent, a sign), or several joined to a fraction, mixed number,
 range or date. Its parts are not separate numbers, unless they may be alternatives ("220/240 V").

@@ -56,9 +56,6 @@ def parse_value(
     *,
     closed: bool,
     fields: Mapping[str, str] | None = None,
-    num_tokens: int = 0,
-    logprob_mean: float | None = None,
-    logprob_min: float | None = None,
 ) -> Value:
     """Parse one answer.
 
@@ -70,24 +67,16 @@ def parse_value(
         fields: the record's texts, which decide ambiguous readings; None if they are not known.
     """
     line = raw.split("\n", 1)[0]
-    common: dict[str, Any] = {
-        "raw": line,
-        "num_tokens": num_tokens,
-        "logprob_mean": logprob_mean,
-        "logprob_min": logprob_min,
-    }
-    text = line.strip()
-    found = _decoded(text, closed, fields, attribute.vocabulary.spellings, is_number=attribute.type == "number")
+    is_number = attribute.type == "number"
+    found = _decoded(line.strip(), closed, fields, attribute.vocabulary.spellings, is_number=is_number)
     if isinstance(found, str):
-        return Value(None, (), found, **common)
+        return Value(None, (), found, line)
     answer, rest = found
-    common["num_dropped"] = len(rest.strip().removeprefix(",").strip())
+    num_dropped = len(rest.strip().removeprefix(",").strip())
     items = _items(attribute, answer, fields)
-    if items is None:
-        return Value(None, (), "invalid", **common)
     if not items:
-        return Value(None, (), "absent", **common)
-    return Value(join_items(items), items, "value", **common)
+        return Value(None, (), "invalid" if items is None else "absent", line, num_dropped=num_dropped)
+    return Value(join_items(items), items, "value", line, num_dropped=num_dropped)
 
 
 def _decoded(

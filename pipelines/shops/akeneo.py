@@ -1,4 +1,4 @@
-"""Akeneo's catalog structure: families, attributes and options, as exported to CSV or answered by its REST interface.
+"""Akeneo: its product CSV filled in (export), and its families, attributes and options read as schemas (import).
 
 Families are the categories. Labels are taken in one language; those in others become synonyms of an option.
 

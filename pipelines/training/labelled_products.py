@@ -1,4 +1,4 @@
-"""Labelled products from gold files: what is taught, what is not, and why not. Everything left out is reported."""
+"""Labelled products from gold files: what is taught, what is not, and why not. Too long ones: step_planner.py."""
 
 from __future__ import annotations
 
@@ -241,7 +241,7 @@ def _problem(attribute: Attribute, items: Sequence[str | None], record: Record, 
         return _NO_ANSWERS[attribute.type]
     known = tuple(dict.fromkeys(filter(None, items)))
     line = render_answer_line(attribute, known)
-    read = parse_value(attribute, line.removesuffix("\n"), closed=True, fields=record.fields, num_tokens=1)
+    read = parse_value(attribute, line.removesuffix("\n"), closed=True, fields=record.fields)
     if read.status != "value" or read.items != known:
         return "written as JSON it does not read back as it is"
     if len(builder.value_ids(attribute, known)) > builder.max_value_tokens(attribute):

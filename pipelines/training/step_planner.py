@@ -1,4 +1,4 @@
-"""Order of training: which examples are packed together, and which packs make an optimizer step.
+"""Order of training: which examples are too long and left out, packed together, and make an optimizer step.
 
 All random draws are seeded by (seed, epoch). So a run resumed in the middle of an epoch takes the same steps as an
 uninterrupted one.

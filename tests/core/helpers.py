@@ -113,25 +113,22 @@ def random_ids(rng: np.random.Generator, low: int, high: int) -> list[int]:
 
 @dataclass
 class TreeCase:
-    """One record of the tree layout. Of the document, the last `num_decoded` tokens are causal in any case."""
+    """One record of the tree layout."""
 
     prefix: list[int]
     document: list[int]
     branches: list[Branch]
     both_ways: bool = False
-    num_decoded: int = 0
 
     def prompt(self) -> Prompt:
-        size = len(self.document) - self.num_decoded
-        read, decoded = self.document[:size], self.document[size:]
-        layout = tree_layout(self.prefix, read, self.branches, both_ways=self.both_ways, decoded=decoded)
+        layout = tree_layout(self.prefix, self.document, self.branches, both_ways=self.both_ways)
         return Prompt(layout, tuple(self.prefix))
 
     @property
     def read_both_ways(self) -> range:
         """As the oracles have it."""
         start = len(self.prefix)
-        return range(start, start + len(self.document) - self.num_decoded) if self.both_ways else CAUSAL
+        return range(start, start + len(self.document)) if self.both_ways else CAUSAL
 
     def _chain(self, model: Any, endings: Endings, branch: Branch, forced: list[int] | None) -> ReferenceValue:
         ids = [*self.prefix, *self.document, *branch.tokens]
@@ -198,8 +195,7 @@ def random_case(
     prefix = prefixes[int(rng.integers(len(prefixes)))]
     if layout in ("tree", BOTH_WAYS):
         own = random_ids(rng, 0 if prefix else 1, document)
-        case = TreeCase(prefix, own, random_branches(rng, branches, k_max), layout == BOTH_WAYS)
-        return replace(case, num_decoded=min(int(rng.integers(4)), len(own))) if case.both_ways else case
+        return TreeCase(prefix, own, random_branches(rng, branches, k_max), layout == BOTH_WAYS)
     objects = [
         StackedObject(random_ids(rng, 1, 3), random_branches(rng, branches, k_max), random_ids(rng, 0, 2))
         for _ in range(int(rng.integers(1, 4)))
@@ -259,7 +255,7 @@ def assert_equals_oracle(
 ) -> None:
     """Token for token, unless the oracle itself was at a near-tie; then teacher-forced on our tokens."""
     expected = case.expected(model, endings)
-    ours = [end.branch for end in prompt.ends if end.choice is None]
+    ours = [end.branch for end in prompt.ends if end.chosen is None]
     if [expected[branch].tokens for branch in ours] != [prompt.tokens[branch] for branch in ours]:
         expected = case.forced(model, endings, prompt.tokens)
         for branch in ours:
@@ -284,15 +280,15 @@ def _assert_is_likeliest(
     model: Any, case: TreeCase, given: Branch, prompt: Prompt, branch: int, threshold: float | None
 ) -> None:
     """What was chosen among members is what a forward for each of them says."""
-    choice, members = prompt.ends[branch].choice, given.members
+    end, members = prompt.ends[branch], given.members
     if members is None:
-        assert choice is None
+        assert end.chosen is None
         return
     had_room = members.max_fed == members.num_nodes - 1
-    if choice is None:
+    if end.chosen is None:
         assert not had_room
         return
-    assert choice.is_sure or not had_room
+    assert end.chosen == "scored" or not had_room
     spellings, meanings = ROOTS[members.root][0]
     ids = [*case.prefix, *case.document, *given.tokens]
     expected = choose_member(model, ids, spellings, meanings, case.read_both_ways, threshold)
@@ -300,9 +296,9 @@ def _assert_is_likeliest(
     member = meanings[spellings.index(tokens)]
     by_tokens = dict(expected.spellings[member])
     np.testing.assert_allclose(prompt.logprobs[branch], by_tokens[tokens], atol=LOGPROB_TOLERANCE)
-    assert prompt.ends[branch].closed
-    assert choice.share <= expected.shares[member] + NEGLIGIBLE + LOGPROB_TOLERANCE
-    if not choice.is_sure:
+    assert end.closed
+    assert end.probability <= expected.shares[member] + NEGLIGIBLE + LOGPROB_TOLERANCE
+    if end.margin is None:
         return
     likeliest = max(share for other, share in expected.shares.items() if other)
     distance = expected.shares[0] - 0.5 if threshold is None else likeliest - threshold
@@ -311,7 +307,7 @@ def _assert_is_likeliest(
     if member:
         assert expected.shares[member] >= (1 - LOGPROB_TOLERANCE) * likeliest
     assert sum(by_tokens[tokens]) >= sum(expected.spellings[member][0][1]) - LOGPROB_TOLERANCE
-    assert abs(choice.share - expected.shares[member]) <= NEGLIGIBLE + LOGPROB_TOLERANCE
+    assert abs(end.probability - expected.shares[member]) <= NEGLIGIBLE + LOGPROB_TOLERANCE
     next_share = max(share for other, share in expected.shares.items() if other != member)
     if next_share:
-        assert choice.margin <= np.log(expected.shares[member] / next_share) + 2 * LOGPROB_TOLERANCE + NEGLIGIBLE
+        assert end.margin <= np.log(expected.shares[member] / next_share) + 2 * LOGPROB_TOLERANCE + NEGLIGIBLE

@@ -74,7 +74,7 @@ def test_float32_is_near_the_oracle(way: str) -> None:
         for case, prompt in zip(cases, prompts, strict=True):
             forced = case.forced(oracle, endings, prompt.tokens)
             for value, end in zip(forced, prompt.ends, strict=True):
-                if end.choice is not None:
+                if end.chosen is not None:
                     continue
                 behind = [value.behind(index, token) for index, token in enumerate(end.tokens)]
                 assert max(behind) < WORST_BEHIND

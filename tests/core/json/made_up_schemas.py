@@ -71,7 +71,6 @@ def schema(random: Random, depth: int) -> Any:
         "required": lambda: random.sample(_NAMES, random.choice((0, 1, 3))),
         "patternProperties": lambda: {pattern(random, 1): inside()},
         "dependentRequired": lambda: {"a": ["b"]},
-        "x-hpd-after": lambda: random.sample(_NAMES, 1),
         "x-hpd-max-tokens": count,
         **dict.fromkeys(("properties", "$defs", "dependentSchemas"), named),
         **dict.fromkeys(("allOf", "anyOf", "oneOf", "prefixItems"), some),

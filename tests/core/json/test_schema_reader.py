@@ -84,7 +84,6 @@ SHAPES = [an_object("k", k={"const": "p"}, s=TEXT), an_object("k", k={"enum": ["
         (CIRCULAR, "", "what JSON has not"),
         (an_object(a={"enum": []}), "/a", "an enum without a value"),
         (an_object(a={"$id": "https://example.com/", "$ref": "#/$defs/b"}), "/a", "'$id' in the middle"),
-        (an_object(a={**TEXT, "x-hpd-after": 5}), "/a", "a list of names"),
         (
             an_object(a={"type": ["string", "null"], "not": {"$ref": "http://127.0.0.1:9/"}}),
             "/a",
@@ -100,8 +99,6 @@ SHAPES = [an_object("k", k={"const": "p"}, s=TEXT), an_object("k", k={"enum": ["
         (an_object(a={"type": "string", "pattern": "("}), "/a", "missing )"),
         (an_object(a={"$ref": "#/$defs/b"}), "/a", "leads nowhere"),
         (an_object(a={"$ref": "https://example.com/b"}), "/a", "outside of the schema"),
-        (an_object(a={**TEXT, "x-hpd-after": ["b"]}), "", "'a' waits for 'b'"),
-        (an_object(a={**TEXT, "x-hpd-after": ["b"]}, b={**TEXT, "x-hpd-after": ["a"]}), "", "wait for each other"),
         (an_object(a={**TEXT, "x-hpd-max-tokens": 0}), "/a", "a number of tokens"),
     ],
 )
@@ -114,10 +111,8 @@ def test_others_are_refused_by_path(schema: Any, path: str, message: str) -> Non
 
 
 def test_what_stands_beside_a_reference_is_joined_to_it() -> None:
-    waiting = {"b": {**TEXT, "x-hpd-after": ["a"]}, "o": an_object("c", c=TEXT)}
     own = {"$ref": "#/$defs/o", "properties": {"d": TEXT}, "required": ["d"]}
-    form = read_schema(an_object(a=TEXT, b={"$ref": "#/$defs/b"}, o=own) | {"$defs": waiting})
-    assert form.fields["b"].after == ("a",)
+    form = read_schema(an_object(o=own) | {"$defs": {"o": an_object("c", c=TEXT)}})
     inner = form.fields["o"].node
     assert isinstance(inner, FormGroup)
     assert {name: member.is_required for name, member in inner.fields.items()} == {"c": True, "d": True}

@@ -98,7 +98,7 @@ def test_every_answer_stands_at_its_own_document_and_key(tokenizer: Any, layout:
             ids.append(int(filled.labels[next_value]))
             next_value += 1
         attribute = SCHEMA.attributes[slot.branch]
-        value = parse_value(attribute, tokenizer.decode(ids), closed=True, num_tokens=len(ids))
+        value = parse_value(attribute, tokenizer.decode(ids), closed=True)
         assert list(value.items) == answers[slot.trunk][attribute.name]
     assert next_value == len(filled.token_ids)
 

@@ -80,7 +80,7 @@ def test_what_is_invented_is_taught_as_it_is_stated(seed: int) -> None:
         if items is None:
             assert not item.cues.search(fold(text)), "a null that something in the text may contradict"
             continue
-        read = parse_value(item.attribute, render_answer_line(item.attribute, items), closed=True, num_tokens=1)
+        read = parse_value(item.attribute, render_answer_line(item.attribute, items), closed=True)
         assert (read.status, read.items) == ("value", tuple(items)), "an answer that can be given"
         if item.attribute.type == "string":
             assert all(value in text for value in items)

@@ -5,6 +5,7 @@ A table is an array: `RangesInUse` allocates ranges of it, and reuses those whos
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from threading import Lock
@@ -104,16 +105,19 @@ class Leases(Generic[Kept]):
 class RangesInUse:
     """Allocator of ranges, first fit; ranges that are given back are reused."""
 
-    def __init__(self) -> None:
-        self._end = 0
+    def __init__(self, most: float = math.inf) -> None:
+        """Have `most` places."""
+        self._end, self._most = 0, most
         self._free: list[tuple[int, int]] = []  # (first, stop), in order, none beside another
 
     def take(self, count: int) -> int:
-        """Allocate `count` consecutive places. Return the first."""
+        """Allocate `count` consecutive places. Return the first. Raise `MemoryError` if there is no room."""
         for number, (first, stop) in enumerate(self._free):
             if stop - first >= count:
                 self._free[number : number + 1] = [(first + count, stop)] if stop - first > count else []
                 return first
+        if self._end + count > self._most:
+            raise MemoryError(f"no room for {count:,} places")
         self._end += count
         return self._end - count
 
@@ -125,4 +129,6 @@ class RangesInUse:
                 joined[-1] = (joined[-1][0], each[1])
             else:
                 joined.append(each)
+        if joined[-1][1] == self._end:
+            self._end = joined.pop()[0]
         self._free = joined
