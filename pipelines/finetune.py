@@ -5,7 +5,7 @@
     hpd finetune --config finetune.yaml --few
 
 Run the same command again to continue a run that was stopped. Ctrl-C (or SIGTERM) keeps a checkpoint first, twice ends
-at once. Exit codes: 0 finished, or --max-minutes are over; 1 stopped before the end, run it again to continue; 2 wrong
+at once. Exit codes: 0 finished; 1 stopped before the end, run it again to continue; 2 wrong
 usage, configuration or data; 130 interrupted, run it again to continue.
 """
 
@@ -35,10 +35,6 @@ def finetune(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="read and check the data, say steps, tokens and time; train nothing")
     ] = False,
-    max_minutes: Annotated[
-        float | None,
-        typer.Option(min=0, help="stop after so many minutes, with evaluated weights; the same command goes on"),
-    ] = None,
 ) -> None:
     """Runs the fine-tuning and exits with its code."""
     console = Console(markup=False, highlight=False, emoji=False, soft_wrap=True)
@@ -55,7 +51,7 @@ def finetune(
         loaded = load_config(FinetuneConfig, config, overrides or [])
         if few:
             loaded = with_few_labels(loaded, console)
-        run_finetuning(loaded, console, dry_run=dry_run, max_minutes=max_minutes)
+        run_finetuning(loaded, console, dry_run=dry_run)
         return EXIT_CLEAN
 
     run_command(work)

@@ -3,7 +3,7 @@
     hpd report runs/demo --gold sample/gold.jsonl
     hpd report s3://bucket/run --usd-per-hour 3.77
 
-Writes report.html (one file that needs nothing else), report.json and report.md into the run's folder. Works on a run
+Writes report.html (one file that needs nothing else) and report.json into the run's folder. Works on a run
 that is still going, too. Exit code: 0 written, 2 usage (no such run, gold that does not belong, an unreadable part).
 """
 

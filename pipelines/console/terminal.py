@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
-import re
 import sys
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
 
-from rich.cells import cell_len, set_cell_size
 from rich.console import Console, ConsoleOptions, OverflowMethod, RenderResult
 from rich.markdown import Markdown, MarkdownElement, TableElement
 from rich.markup import escape
@@ -105,66 +101,9 @@ def three_digits(value: float) -> str:
     return f"{value:.{decimals}f}" if decimals <= 8 else f"{value:.2g}"
 
 
-MAX_CELLS = 60
-_MARK = "…"
-# What joins emoji, and letters of some scripts, is seen by what it does.
-_JOINED = re.compile("(?<=[^\x00-\x7f])[\u200c\u200d](?=[^\x00-\x7f])")
-
-
-def shown_names(names: Iterable[str], most: int = MAX_CELLS) -> dict[str, str]:
-    """Return each name as it is shown beside the others.
-
-    A name that is fully visible is unchanged; others are quoted and escaped. In a name wider than `most` cells, a mark
-    replaces the middle. Where two would then look alike, their marks differ.
-    """
-    written = {name: _written(name) for name in names}
-    shown = {name: _shortened(text, most, _MARK) for name, text in written.items()}
-    counts = Counter(shown.values())
-    return {name: text if counts[text] == 1 else _told_apart(name, written[name], most) for name, text in shown.items()}
-
-
 def rows_table(title: str, texts: Sequence[str], numbers: Sequence[str], rows: Iterable[Sequence[str]]) -> SafeTable:
-    """Return a `titled_table` with rows; categories, attributes and products in the columns so called are shown so that
-    no two look alike."""
+    """Return a `titled_table` with rows."""
     table = titled_table(title, texts, numbers)
-    by_column = [list(cells) for cells in zip(*rows, strict=True)]
-    for name, cells in zip(texts, by_column, strict=False):
-        if name in ("category", "attribute", "product"):
-            shown = shown_names(cells)
-            cells[:] = [shown[cell] for cell in cells]
-    for row in zip(*by_column, strict=True):
+    for row in rows:
         table.add_row(*row)
     return table
-
-
-def _written(name: str) -> str:
-    if not name:
-        return ""
-    plain = _JOINED.sub("", name)
-    return name if plain.isprintable() and plain == plain.strip() else repr(name)
-
-
-def _shortened(text: str, most: int, mark: str) -> str:
-    if cell_len(text) <= most:
-        return text
-    room = most - cell_len(mark)
-    head = set_cell_size(text, room - room // 3).rstrip()
-    return f"{head}{mark}{_end(text, room // 3)}"
-
-
-def _told_apart(name: str, text: str, most: int) -> str:
-    mark = _mark_of(name)
-    # One that fits is alike to what another is written out as.
-    return _shortened(text if cell_len(text) > most else text + " " * most, most, mark).rstrip()
-
-
-def _end(text: str, cells: int) -> str:
-    """Return as much of the text's end as fits into `cells`."""
-    start, room = len(text), cells
-    while start > 0 and (room := room - cell_len(text[start - 1])) >= 0:
-        start -= 1
-    return text[start:].lstrip()
-
-
-def _mark_of(name: str) -> str:
-    return f"{_MARK}{hashlib.md5(name.encode(errors='surrogatepass')).hexdigest()[:6]}{_MARK}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -28,7 +27,6 @@ from pipelines.store.no_run import read_schemas
 from pipelines.store.run_tables import published_tables
 
 _MAX_NAMES = 5  # products or attributes named in notes
-_BANDS = (0.0, 0.25, 0.5, 0.75, 0.9, 1.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,16 +73,6 @@ class Unlabelled:
 
 
 @dataclass(frozen=True, slots=True)
-class ProbabilityBand:
-    """Values whose whole answer has a model probability in [low, high), or [low, 1]."""
-
-    low: float
-    high: float
-    num_values: int
-    num_right: int
-
-
-@dataclass(frozen=True, slots=True)
 class Evaluation:
     """The result of `evaluate_run`.
 
@@ -95,8 +83,6 @@ class Evaluation:
         not_in_run: names of the gold products that the run never saw (`--limit`, or not finished).
         statuses: number of labelled attributes by the status of their answer.
         unlabelled: counts of answers without a label.
-        by_probability: values for labelled attributes and how many are right (exactly), by the model's own probability;
-            empty for a run without log-probabilities.
         reliability: reliability of the calibrated confidences of values with a label; None without any.
         reliability_of_probability: the same for the model's own probabilities.
         scores: the exact scorecard, then the folded one if it was requested.
@@ -112,7 +98,6 @@ class Evaluation:
     not_in_run: tuple[str, ...]
     statuses: Mapping[str, int]
     unlabelled: Unlabelled
-    by_probability: tuple[ProbabilityBand, ...]
     reliability: Reliability | None
     reliability_of_probability: Reliability | None
     scores: tuple[Scorecard, ...]
@@ -161,7 +146,6 @@ def evaluate_run(run: str, gold: str, *, comparison: Comparison = Comparison.EXA
         not_in_run=not_in_run,
         statuses=dict(Counter(judgement.answer.status for judgement in exact).most_common()),
         unlabelled=_count_unlabelled(evaluated, gold_products, products),
-        by_probability=_by_probability(exact),
         reliability=_reliability(exact, lambda answer: answer.confidence),
         reliability_of_probability=_reliability(exact, lambda answer: answer.probability),
         scores=tuple(_scorecard(each, judgements, len(evaluated)) for each, judgements in judged.items()),
@@ -223,20 +207,6 @@ def _count_unlabelled(
         if attribute not in gold[index].values
     ]
     return Unlabelled(len(statuses), statuses.count("value"))
-
-
-def _by_probability(judgements: Sequence[AnswerJudgement]) -> tuple[ProbabilityBand, ...]:
-    values = [
-        (judgement.answer.probability, judgement.outcome is AnswerOutcome.VC)
-        for judgement in judgements
-        if judgement.outcome in (AnswerOutcome.NV, AnswerOutcome.VC, AnswerOutcome.VW)
-        and judgement.answer.probability is not None
-    ]
-    bands = []
-    for low, high in itertools.pairwise(_BANDS) if values else ():
-        rights = [is_right for value, is_right in values if low <= value and (value < high or high == _BANDS[-1])]
-        bands.append(ProbabilityBand(low, high, len(rights), sum(rights)))
-    return tuple(bands)
 
 
 def _reliability(judgements: Sequence[AnswerJudgement], sure: Callable[[Answer], float | None]) -> Reliability | None:

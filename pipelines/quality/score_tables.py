@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from rich.console import Console
 from rich.table import Table
 
-from pipelines.console.terminal import printable, rows_table, shown_names, titled_table
+from pipelines.console.terminal import printable, rows_table, titled_table
 from pipelines.quality.doubtful_labels import DoubtfulLabel, RecheckedLabels
 from pipelines.quality.evaluation import AttributeScore, CategoryScore, Evaluation
 from pipelines.quality.scoring import AnswerJudgement, AnswerOutcome, Counts, Reliability, few_products
@@ -43,8 +43,6 @@ def print_evaluation(console: Console, evaluation: Evaluation, by_attribute: boo
         )
     console.print(_overall_table(evaluation))
     console.print(_outcome_table(evaluation))
-    if evaluation.by_probability:
-        console.print(_probability_table(evaluation))
     print_reliability(console, "confidence", evaluation.reliability)
     print_reliability(console, "the model's own probability", evaluation.reliability_of_probability)
     console.print(_category_table(evaluation))
@@ -77,10 +75,12 @@ def print_brief(console: Console, evaluation: Evaluation) -> None:
     precision, recall, f1 = score.micro.precision.value, score.micro.recall.value, str(score.micro.f1)
     console.print(f"  precision {precision:.3f}, recall {recall:.3f}, F1 {f1}{made_up}")
     parts = []
+    curve = evaluation.reliability_of_probability
     for text, is_sure in ((f"a probability of {_SURE} or more", True), ("less", False)):
-        bands = [band for band in evaluation.by_probability if (band.low >= _SURE) is is_sure]
-        if number := sum(band.num_values for band in bands):
-            parts.append(f"{sum(band.num_right for band in bands) / number:.0%} of the {number:,} values with {text}")
+        bins = [each for each in (curve.bins if curve else ()) if (each.low >= _SURE) is is_sure]
+        if number := sum(each.count for each in bins):
+            right = sum(each.share_right * each.count for each in bins)
+            parts.append(f"{right / number:.0%} of the {number:,} values with {text}")
     if parts:
         console.print(f"  right are {' and '.join(parts)}")
 
@@ -101,16 +101,6 @@ def _outcome_table(evaluation: Evaluation) -> Table:
         rate = "-" if card.hallucination_rate is None else f"{card.hallucination_rate:.3f}"
         counts = (*card.counts.as_tuple(), card.counts.num_labels)
         table.add_row(card.comparison, *map(str, counts), rate)
-    return table
-
-
-def _probability_table(evaluation: Evaluation) -> Table:
-    table = titled_table(
-        "Values by the model's probability of the whole answer", ["probability"], ["values", "right", "share"]
-    )
-    for band in evaluation.by_probability:
-        share = f"{band.num_right / band.num_values:.3f}" if band.num_values else "-"
-        table.add_row(f"{band.low:.2f} - {band.high:.2f}", str(band.num_values), str(band.num_right), share)
     return table
 
 
@@ -135,17 +125,14 @@ def _worst_table(evaluation: Evaluation) -> Table:
         key=lambda score: (-_num_mistakes(score.counts), score.rates.f1, score.category, score.attribute),
     )
     examples = _examples(evaluation.judgements)
-    names, attributes = (
-        shown_names(getattr(each, name) for each in evaluation.exact.by_attribute) for name in ("category", "attribute")
-    )
     table = titled_table("Most mistakes", ["category", "attribute"], ["F1", "mistakes", "of"])
     table.add_column("for example: gold")
     table.add_column("answer")
     for score in (each for each in ranked[:_MAX_WORST] if _num_mistakes(each.counts)):
         example = examples[score.category, score.attribute]
         table.add_row(
-            names[score.category],
-            attributes[score.attribute],
+            score.category,
+            score.attribute,
             f"{score.rates.f1:.3f}",
             str(_num_mistakes(score.counts)),
             str(score.counts.num_labels),

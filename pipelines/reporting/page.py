@@ -1,4 +1,4 @@
-"""Facts as one HTML file, as Markdown and as JSON, from templates that escape every string of a catalog.
+"""Facts as one HTML file and as JSON, from templates that escape every string of a catalog.
 
 A page is self-contained. Two defences protect the reader from a catalog's text. Every string is escaped on insertion,
 and a Content-Security-Policy allows only the page's own script and style, by their hashes. No catalog string is ever
@@ -32,7 +32,7 @@ from pipelines.store.totals import sum_of_known
 _CHART_NAMES = ("bar", "stacked", "interval", "reliability")
 _CHARTS = {name: getattr(charts, name) for name in _CHART_NAMES}
 _NUM_COLOURS = 8
-# In the page and in the Markdown, so that they stay readable; report.json has all.
+# In the page, so that it stays readable; report.json has all.
 _MAX_CATEGORIES, _MAX_ATTRIBUTES, _MAX_PAIRS = 300, 300, 1200
 TOKEN_NAMES = {
     "prefix_tokens_reused": "prefix, reused",
@@ -50,11 +50,6 @@ def render_html(facts: Facts) -> str:
     templates = _templates()
     style, script = templates.asset("report.css"), templates.asset("report.js")
     return templates.page("report.html.j2", _context(facts), style=style, script=script)
-
-
-def render_markdown(facts: Facts) -> str:
-    """Render the same numbers as Markdown, and the least certain products without their texts."""
-    return _templates().markdown("report.md.j2", _context(facts))
 
 
 def render_json(facts: Facts) -> str:
@@ -158,12 +153,8 @@ def _is_doubtful(value: SampledValue) -> bool:
 
 
 def write_report(facts: Facts, out: Folder) -> list[str]:
-    """Write the three files and return their places."""
-    files = {
-        "report.json": render_json(facts),
-        "report.md": render_markdown(facts),
-        "report.html": render_html(facts),
-    }
+    """Write both files and return their places."""
+    files = {"report.json": render_json(facts), "report.html": render_html(facts)}
     for name, text in files.items():
         out.write(name, text.encode())
     return [out.describe(name) for name in files]
@@ -183,7 +174,7 @@ def print_report(facts: Facts, places: list[str], brief: bool) -> None:
     time = f"; {formats.hours(account.time.billed)} of engines" if account else ""
     f1 = f"; F1 {formats.rate(facts.quality.f1.value)}" if facts.quality else ""
     print(f"{facts.totals.products:,} products: {cost}{time}{f1}")
-    print(f"Report: {places[-1]} (the same numbers in report.json and report.md)")
+    print(f"Report: {places[-1]} (the same numbers in report.json)")
 
 
 _FORMATS = {

@@ -201,7 +201,6 @@ def draw_curve(log: Sequence[Mapping[str, Any]]) -> bytes:
 
 
 _VALIDATION_SECONDS_BETWEEN_LOOKS = 0.2
-_MEASURED_PRODUCTS = 8
 _PRODUCTS_AT_ONCE = 16  # of the baseline
 
 
@@ -240,19 +239,6 @@ def split_products(
 def choose(products: Sequence[LabelledProduct], limit: int) -> list[LabelledProduct]:
     """Return at most `limit` products, always the same ones, ordered by fingerprint."""
     return sorted(products, key=lambda product: product.fingerprint)[:limit]
-
-
-def seconds_for(products: Sequence[LabelledProduct], score: Callable[[Sequence[LabelledProduct]], object]) -> float:
-    """Estimate the seconds to `score` all products from the first few; 0 for none.
-
-    The estimate tends to be too long, since many products at once are decoded faster.
-    """
-    few = products[:_MEASURED_PRODUCTS]
-    if not few:
-        return 0.0
-    started = time.monotonic()
-    score(few)
-    return (time.monotonic() - started) * len(products) / len(few)
 
 
 def _extract(

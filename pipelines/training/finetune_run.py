@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shlex
-import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -36,18 +35,14 @@ CONFIG_FILE = "config.json"
 _LEASE_SECONDS = 60.0
 
 
-def run_finetuning(
-    config: FinetuneConfig, console: Console, *, dry_run: bool = False, max_minutes: float | None = None
-) -> None:
+def run_finetuning(config: FinetuneConfig, console: Console, *, dry_run: bool = False) -> None:
     """Run the fine-tuning to its end, or resume it.
 
     Args:
         dry_run: only print what the training would take; start nothing.
-        max_minutes: time limit from now on. Then it is evaluated and its best weights are written as at its end.
 
     Raises `UsageError` for faults that the user can fix before it starts, `RunError` if it fails on the way.
     """
-    deadline = None if max_minutes is None else time.time() + 60 * max_minutes
     config = _with_absolute_paths(config)
     output = Folder(config.output)
     output.require()
@@ -67,14 +62,13 @@ def run_finetuning(
                 if not output.exists(CONFIG_FILE):
                     record = hashes._asdict() | {"config": config.model_dump(mode="json")}
                     output.write(CONFIG_FILE, json.dumps(record, indent=1).encode())
-                train(config, output, console, lease, deadline, lambda: _is_finished(output))
+                train(config, output, console, lease, lambda: _is_finished(output))
     _print_result(config, output, console)
 
 
 def _is_finished(output: Folder) -> bool:
-    """Return whether nothing is left to train. A run that ran out of time has a result, too, but is not finished."""
-    result = _read_result(output)
-    return result is not None and result["is_finished"]
+    """Return whether nothing is left to train."""
+    return _read_result(output) is not None
 
 
 def _read_result(output: Folder) -> dict[str, Any] | None:
@@ -83,8 +77,7 @@ def _read_result(output: Folder) -> dict[str, Any] | None:
         result = output.read_json(RESULT_FILE)
         if result is None:
             return None
-        known = {key: result[key] for key in ("step", "num_steps", "best_step", "best_f1")}
-        return known | {"is_finished": bool(result.get("is_finished", True))}
+        return {key: result[key] for key in ("step", "num_steps", "best_step", "best_f1")}
 
 
 class _Hashes(NamedTuple):
@@ -186,10 +179,6 @@ def _print_result(config: FinetuneConfig, output: Folder, console: Console) -> N
     if result is None:
         raise RunError("the run ended without a result")
     score = "" if result["best_f1"] < 0 else f"; validation F1 {result['best_f1']:.3f}"
-    if not result["is_finished"]:
-        console.print(
-            f"time was up at step {result['step']} of {result['num_steps']}; the same command goes on from there"
-        )
     what = "adapter" if config.method == "lora" else "model"
     console.print(f"best weights: step {result['best_step']} of {result['num_steps']}{score}")
     console.print(f"  {what:11}{output.describe(MODEL_FOLDER)}")

@@ -36,13 +36,11 @@ def train(
     output: Folder,
     console: Console,
     lease: RunLease,
-    deadline: float | None,
     has_ended: Callable[[], bool],
 ) -> None:
-    """Train until the run has ended or time is up.
+    """Train until the run has ended.
 
     Args:
-        deadline: time limit in seconds since the epoch; None: no limit.
         has_ended: returns whether there is a result.
 
     Raises `UsageError` for faults that the user can fix, `RunError` for other failures, `KeyboardInterrupt` after a
@@ -65,7 +63,6 @@ def train(
                         "num_threads": None if use_gpu else threads,
                         "lines": lines,
                         "board": board,
-                        "deadline": deadline,
                     },
                     scaling_config=ScalingConfig(
                         num_workers=scaling.num_workers,

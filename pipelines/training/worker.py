@@ -13,7 +13,7 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import ray.train
 import ray.train.torch
@@ -26,7 +26,7 @@ from hpd_core.training.loss import attach_training, collate, forward_loss
 from pipelines.config.finetuning import FinetuneConfig
 from pipelines.errors import RunError, UsageError
 from pipelines.store.folders import Folder
-from pipelines.training.course import Course, Meter, ValidationScore, draw_curve, progress_line, seconds_for, validate
+from pipelines.training.course import Course, Meter, ValidationScore, draw_curve, progress_line, validate
 from pipelines.training.labelled_products import LabelledProduct
 from pipelines.training.step_planner import TrainingStep
 from pipelines.training.trained_weights import MasterWeights, load_state, save_state
@@ -37,20 +37,17 @@ CURVE_FILE = "curve.svg"
 RESULT_FILE = "result.json"
 MODEL_FOLDER = "model"
 
-End = Literal["time is up", "stopped"]
-_ENDS: tuple[End | None, ...] = (None, "time is up", "stopped")
-
 
 def train_worker(settings: dict[str, Any]) -> None:
     """Run a worker (entry point).
 
     `settings`: the resolved configuration, the output folder, torch threads (None: torch's choice), the queue of
-    messages to the driver, the board with the driver's stop request, and the deadline.
+    messages to the driver, and the board with the driver's stop request.
     """
     if settings["num_threads"]:
         torch.set_num_threads(settings["num_threads"])
     config: FinetuneConfig = settings["config"]
-    watch = StopWatch(settings["board"], settings["deadline"])
+    watch = StopWatch(settings["board"])
     if watch.is_stopped():
         return  # a group that was started again; what there is to keep was kept
     try:
@@ -67,19 +64,6 @@ def train_worker(settings: dict[str, Any]) -> None:
             f"out of memory. If it happens again: lower optimizer.max_tokens_per_pack (now "
             f"{config.optimizer.max_tokens_per_pack}) or set optimizer.gradient_checkpointing, in another output"
         ) from error
-
-
-def note_score(progress: dict[str, Any], f1: float, *, is_extra: bool) -> bool:
-    """Record a validation's score in `progress` and return whether it is the best so far.
-
-    An extra validation that is not the best does not count as bad.
-    """
-    is_best: bool = f1 > progress["best_f1"]
-    if is_best:
-        progress |= {"best_f1": f1, "best_step": progress["step"], "bad": 0}
-    elif not is_extra:
-        progress["bad"] += 1
-    return is_best
 
 
 class Trainer:
@@ -100,7 +84,6 @@ class Trainer:
         self._config, self._num_steps = self._course.config, self._course.num_steps
         self._trained = self._course.trained
         self._stepper = Stepper(self._course, self._rank, self._num_workers)
-        self._step_seconds = 0.0  # of the last one
         self._progress: dict[str, Any] = {
             "step": 0,
             "best_f1": -1.0,
@@ -109,7 +92,6 @@ class Trainer:
             "log": [],
             "seconds": 0.0,
             "is_evaluated": True,
-            "validation_seconds": 0.0,
             "revision": self._trained.revision,
             "dtype": str(self._trained.model.dtype).removeprefix("torch."),
         }
@@ -120,16 +102,15 @@ class Trainer:
             self._say(f"continues at step {self._progress['step']} of {self._num_steps}")
 
     def run(self) -> None:
-        """Train from the current step to the end, or until the run is stopped or time is up."""
+        """Train from the current step to the end, or until the run is stopped."""
         self._try_decoding()
-        self._measure_validation()
         self._say(TrainingRuns())
         if not self._progress["is_evaluated"]:
             self._validate()
             self._checkpoint()
-        meter, saved, end = Meter(self._config.log_seconds), time.monotonic(), self._agreed_end()
+        meter, saved, is_stopped = Meter(self._config.log_seconds), time.monotonic(), self._is_stopped()
         epoch, steps = 0, self._course.first_epoch
-        while self._progress["step"] < self._num_steps and end != "stopped" and not self._is_hopeless():
+        while self._progress["step"] < self._num_steps and not is_stopped and not self._is_hopeless():
             number = self._progress["step"]
             if (now := number // self._course.steps_per_epoch) != epoch:
                 epoch, steps = now, self._course.planner.epoch(now)
@@ -137,25 +118,21 @@ class Trainer:
             self._step(steps[number % self._course.steps_per_epoch % len(steps)], number, meter)
             number += 1
             is_last = number == self._num_steps
-            end = self._agreed_end()
-            is_scheduled = number % self._course.steps_between_evaluations == 0 or is_last
-            if is_scheduled or end == "time is up":
-                self._validate(is_extra=not is_scheduled)
+            is_stopped = self._is_stopped()
+            if number % self._course.steps_between_evaluations == 0 or is_last:
+                self._validate()
                 saved = self._checkpoint()
                 meter.restart()
-                end = self._agreed_end()  # it may have been given up
-            elif end == "stopped" or self._all_agree(time.monotonic() - saved > 60 * self._config.checkpoint_minutes):
+                is_stopped = self._is_stopped()  # it may have been given up
+            elif is_stopped or self._all_agree(time.monotonic() - saved > 60 * self._config.checkpoint_minutes):
                 saved = self._checkpoint()
-            if end == "time is up":
-                break
-        if self._agreed_end() != "stopped":
-            self._finish(is_finished=self._progress["step"] == self._num_steps or self._is_hopeless())
+        if not self._is_stopped():
+            self._finish()
 
     def _step(self, step: TrainingStep, number: int, meter: Meter) -> None:
         started = time.perf_counter()
         meter.add(step, *self._stepper.take(step, number))
-        self._step_seconds = time.perf_counter() - started
-        self._progress["seconds"] += self._step_seconds
+        self._progress["seconds"] += time.perf_counter() - started
         self._progress["step"] = number + 1
         if self._rank == 0 and (meter.is_due or number + 1 == self._num_steps):
             self._log(meter.take() | {"lr": self._stepper.weights.learning_rate(number)})
@@ -176,21 +153,13 @@ class Trainer:
                 return
         raise UsageError(f"no validation product can be decoded, the last one: {refusals[0]}")
 
-    def _measure_validation(self) -> None:
-        """Measure the seconds of a validation before the first one, if there is a deadline."""
-        if self._rank == 0 and self._watch.has_deadline and not self._progress["validation_seconds"]:
-            self._say(Begins("decoding a few validation products, to measure"))
-            self._progress["validation_seconds"] = seconds_for(self._course.scored, self._score)
-
     def _score(self, products: Sequence[LabelledProduct]) -> ValidationScore | None:
         """Decode and score products; return None if decoding was aborted because training is to stop."""
         return validate(self._trained.model, self._trained.tokenizer, products, self._config, self._watch.is_stopped)
 
-    def _validate(self, *, is_extra: bool = False) -> None:
-        """Validate on rank 0; the other workers wait for it at the next checkpoint.
-
-        An aborted validation is repeated first after a resume. One with `is_extra`, made only because time is up, does
-        not count against `patience`, since an uninterrupted run would not have made it.
+    def _validate(self) -> None:
+        """Validate on rank 0; the other workers wait for it at the next checkpoint. An aborted validation is repeated
+        first after a resume.
         """
         self._progress["is_evaluated"] = False
         if self._rank != 0:
@@ -199,39 +168,33 @@ class Trainer:
             self._progress |= {"best_step": self._progress["step"], "is_evaluated": True}
             self._trained.save(self._best, self._course.held_out)
             return
-        started = time.monotonic()
         score = self._score(self._course.scored)
         if score is None:
             return
-        self._progress["validation_seconds"] = time.monotonic() - started
         self._progress["is_evaluated"] = True
         self._log({"validation": score.as_metrics()})
-        if note_score(self._progress, score.f1, is_extra=is_extra):
+        if score.f1 > self._progress["best_f1"]:
+            self._progress |= {"best_f1": score.f1, "best_step": self._progress["step"], "bad": 0}
             self._trained.save(self._best, self._course.held_out)
+        else:
+            self._progress["bad"] += 1
 
     def _is_hopeless(self) -> bool:
         """Return whether the last `validation.patience` validations brought no improvement."""
         patience = self._config.validation.patience
         return self._all_agree(patience is not None and self._progress["bad"] >= patience)
 
+    def _is_stopped(self) -> bool:
+        """Return whether training is to stop here, as rank 0 decides."""
+        return self._all_agree(self._watch.is_stopped())
+
     def _all_agree(self, decision: bool) -> bool:
         """Return rank 0's decision on every worker."""
-        return bool(self._agreed(int(decision)))
-
-    def _agreed_end(self) -> End | None:
-        """Return why training ends here, as rank 0 decides, or None.
-
-        Time is up if another step and a validation do not fit before the deadline.
-        """
-        is_time_up = self._watch.is_time_up(self._step_seconds + self._progress["validation_seconds"])
-        return _ENDS[self._agreed(2 if self._watch.is_stopped() else int(is_time_up))]
-
-    def _agreed(self, number: int) -> int:
         if self._num_workers == 1:
-            return number
-        flag = torch.tensor([number], device=self._trained.model.device)
+            return decision
+        flag = torch.tensor([int(decision)], device=self._trained.model.device)
         torch.distributed.broadcast(flag, src=0)
-        return int(flag.item())
+        return bool(flag.item())
 
     def _checkpoint(self) -> float:
         """Report to Ray Train, on rank 0 with a checkpoint, and return the monotonic time in seconds.
@@ -270,7 +233,7 @@ class Trainer:
                 f"{self._config.engine.dtype}); continue it on a machine like the first, or choose another output"
             )
 
-    def _finish(self, *, is_finished: bool) -> None:
+    def _finish(self) -> None:
         """Write the best weights, the log and the result to the output folder (rank 0)."""
         if self._rank == 0:
             for path in sorted(self._best.rglob("*")):
@@ -278,7 +241,7 @@ class Trainer:
                     self._output.write(f"{MODEL_FOLDER}/{path.relative_to(self._best)}", path.read_bytes())
             self._publish_log()
             result = {key: self._progress[key] for key in ("step", "best_f1", "best_step", "seconds", "dtype")}
-            result |= {"num_steps": self._num_steps, "is_finished": is_finished}
+            result |= {"num_steps": self._num_steps}
             self._output.write(RESULT_FILE, json.dumps(result).encode())
         ray.train.report({"step": self._progress["step"], "best_f1": self._progress["best_f1"]})
 

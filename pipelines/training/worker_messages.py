@@ -49,11 +49,10 @@ class StopBoard:
 
 
 class StopWatch:
-    """Worker's side of the stop request: the board, asked twice a second at most, and the time limit."""
+    """Worker's side of the stop request: the board, asked twice a second at most."""
 
-    def __init__(self, board: Any, deadline: float | None) -> None:
-        """`deadline`: end of the time limit, in seconds since the epoch; None: no limit."""
-        self._board, self._deadline = board, deadline
+    def __init__(self, board: Any) -> None:
+        self._board = board
         self._wish: Wish | None = None
         self._looked = -_SECONDS_BETWEEN_LOOKS
 
@@ -66,12 +65,3 @@ class StopWatch:
     def is_stopped(self) -> bool:
         """Return whether the training is to stop now."""
         return self.wish() is not None
-
-    @property
-    def has_deadline(self) -> bool:
-        """Whether there is a time limit."""
-        return self._deadline is not None
-
-    def is_time_up(self, reserve: float) -> bool:
-        """Return whether at most `reserve` seconds are left."""
-        return self._deadline is not None and time.time() + reserve >= self._deadline

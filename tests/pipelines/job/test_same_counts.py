@@ -119,4 +119,3 @@ def test_every_page_tells_the_same_of_a_run_with_retries(on_ray: Workplace, monk
     assert per_1k in summary
     assert f"retries      {words}" in CliRunner().invoke(status.app, [str(run)]).stdout
     assert words in (run / "report.html").read_text()
-    assert words in (run / "report.md").read_text()

@@ -7,7 +7,7 @@ from html.parser import HTMLParser
 import pytest
 
 from pipelines.reporting import formats
-from pipelines.reporting.page import render_html, render_markdown
+from pipelines.reporting.page import render_html
 from pipelines.reporting.report_facts import Facts
 from tests.pipelines.reporting.made_runs import HOSTILE, hostile_products, metrics, write_run
 from tests.pipelines.reporting.reports import facts_of
@@ -54,17 +54,6 @@ def test_nothing_of_a_hostile_catalog_becomes_markup(hostile: Facts) -> None:
     assert "{{ 7 * 7 }}" in page, "a template's signs are text, too"
     assert not any(character in page for character in "\x00\x07\x9b\u202e\u2066\u2069\ufeff\u2028")
     assert "U+202E" in page
-
-
-def test_nothing_of_a_hostile_catalog_becomes_markdown(hostile: Facts) -> None:
-    text = render_markdown(hostile)
-    assert "<script" not in text
-    assert "<img" not in text
-    assert "\u202e" not in text
-    lines = text.splitlines()
-    assert sum(line.startswith("# ") for line in lines) == 1
-    widths = {line.count("|") - line.count("\\|") for line in lines if line.startswith("|") and "U+202E" not in line}
-    assert widths <= {3, 5, 7, 10}, "no cell broke its table"
 
 
 @table(

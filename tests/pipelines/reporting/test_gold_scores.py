@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.reporting.page import render_html, render_markdown
+from pipelines.reporting.page import render_html
 from tests.pipelines.reporting.reports import facts_of, write_gold
 
 
@@ -33,4 +33,4 @@ def test_scores_and_what_gold_says_of_each_value(run: Path, tmp_path: Path) -> N
     assert f"{quality.f1.value:.3f}" in page
     assert "wrong" in page
     too_narrow = ", too narrow: of 4 products alone"
-    assert (page.count(too_narrow), render_markdown(facts).count(too_narrow)) == (2, 2)
+    assert page.count(too_narrow) == 2

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.reporting.page import render_html, render_markdown
+from pipelines.reporting.page import render_html
 from pipelines.store.ledger import Ledger
 from tests.pipelines.reporting.made_runs import metrics, write_run
 from tests.pipelines.reporting.reports import coffee, facts_of, undo
@@ -44,4 +44,3 @@ def test_every_row_dead_lettered(tmp_path: Path) -> None:
     assert any("Every row is dead-lettered" in note for note in facts.notes)
     assert facts.account.products_per_second == 0  # type: ignore[union-attr]
     assert "5 × <bdi>no schema for category &#39;Coffee&#39;</bdi>" in render_html(facts)
-    assert "- 5 rows: no schema for category 'Coffee'" in render_markdown(facts)

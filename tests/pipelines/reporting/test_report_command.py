@@ -18,7 +18,7 @@ def test_the_command_writes_three_files_beside_the_run_or_elsewhere(run: Path, t
     )
     assert "15 values found in 6 products" in ended.stdout
     assert "6 products: $0.100" in ended.stdout
-    for name in ("report.html", "report.json", "report.md"):
+    for name in ("report.html", "report.json"):
         assert (run / name).stat().st_size > 1000
     before = {path: path.stat().st_mtime_ns for path in run.iterdir()}
     code, text = ask(run, "--out", tmp_path / "elsewhere", "--json", "--sample", 1)

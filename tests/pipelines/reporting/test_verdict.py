@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.reporting.answer_facts import verdict_of
-from pipelines.reporting.page import render_markdown
 from pipelines.reporting.report_facts import Facts
 from pipelines.reporting.table_scan import AnswerSum
 from pipelines.store.corrections import ReviewLog
@@ -48,7 +47,6 @@ def test_what_can_be_taken(promised: Facts) -> None:
     assert verdict.expected_right == pytest.approx(3 * (0.98 + 0.4))
     page = page_text(promised)
     assert page.index(verdict.headline) < page.index("Values by attribute") < page.index("Engine time")
-    assert f"**{verdict.headline}**" in render_markdown(promised)
     (notes,) = [each for each in promised.attributes if each.attribute == "Notes"]
     assert (notes.values, notes.accepted, notes.review, notes.fill_rate) == (3, 0, 3, 1.0), "an answer is one"
     (category,) = promised.categories

@@ -1,8 +1,7 @@
-"""Trainings that are stopped before their end, by a signal or by the clock, and go on as if nothing had happened."""
+"""Trainings that are stopped before their end, by a signal, and go on as if nothing had happened."""
 
 from __future__ import annotations
 
-import io
 import json
 import signal
 import subprocess
@@ -12,12 +11,8 @@ from typing import Any
 import psutil
 import pytest
 import torch
-from rich.console import Console
 from safetensors.torch import load_file
 
-from hpd_core import Engine, EngineConfig, Record
-from pipelines.config.schema_file import load_schemas
-from pipelines.training.finetune_run import run_finetuning
 from tests.pipelines.commands import ROOT, wait_until
 from tests.pipelines.training.test_finetune import command
 from tests.pipelines.training.trainings import Training
@@ -36,30 +31,6 @@ def assert_equal_weights(one: Path, other: Path) -> None:
     expected, found = weights(one), weights(other)
     for name, tensor in expected.items():
         torch.testing.assert_close(found[name], tensor, atol=1e-8, rtol=1e-4)
-
-
-@pytest.mark.full
-@pytest.mark.usefixtures("shared_ray")
-def test_time_is_up_with_evaluated_weights_that_can_be_used(training: Training) -> None:
-    optimizer = training.document["optimizer"] | {"epochs": 10_000}
-    text = io.StringIO()
-    run_finetuning(training.config(optimizer=optimizer), Console(file=text, width=300), max_minutes=0.05)
-    result = training.result()
-    assert result["is_finished"] is False
-    assert 1 <= result["step"] < result["num_steps"] == 80_000
-    assert result["best_f1"] >= 0, "evaluated"
-    measured = "decoding a few validation products, to measure"
-    assert text.getvalue().count(measured) == 1, "nothing was validated before: how long it takes has to be found out"
-    assert "time was up at step" in text.getvalue()
-    records = [Record("1", "Shoes", {"title": "blue item 31"})]
-    config, adapter = EngineConfig(**training.document["engine"]), str(training.folder / "out/model")
-    with Engine.from_pretrained(training.document["model"], config, adapter=adapter) as engine:
-        (answer,) = engine.extract(records, load_schemas(str(training.folder / "schemas.yaml")))
-    assert answer.error is None
-    run_finetuning(training.config(optimizer=optimizer), Console(file=text, width=300), max_minutes=0)
-    assert f"continues at step {result['step']} of 80000" in text.getvalue()
-    assert training.result()["step"] > result["step"], "one step at least, however little time there is"
-    assert text.getvalue().count(measured) == 1, "it is known from the session before"
 
 
 class Driver:
