@@ -186,7 +186,10 @@ class Engine(Extractor):
 
         Raises:
             SchemaError: the schema is malformed, outside of the subset or too large.
+            ValueError: a document is no text.
         """
+        if isinstance(documents, str) or not all(isinstance(each, str) for each in documents):
+            raise ValueError("documents are a list of texts")
         plain = as_mapping(schema)
         form = read_schema(plain, limits or SchemaLimits())
         frame = render_frame(form, self.config.prompt, self._segments.tokenizer, instruction)

@@ -78,7 +78,8 @@ def _save_job(config: JobConfig, job: Path) -> None:
     schemas = job.with_name("schemas.yaml")
     shutil.copyfile(config.schemas, schemas)
     kept = config.model_dump(mode="json", exclude_unset=True, exclude={"base", "retry_failed"})
-    job.write_text(yaml.safe_dump({**kept, "schemas": str(schemas), "calibration": None}), encoding="utf-8")
+    document = {**kept, "schemas": str(schemas), "calibration": None}
+    job.write_text(yaml.safe_dump(document, sort_keys=False), encoding="utf-8")  # fields are read in their order
 
 
 def _finetune_document(config: JobConfig, folder: Path) -> dict[str, Any]:
@@ -120,14 +121,15 @@ def _train_and_judge(folder: Path, job: Path, rows: int, config: JobConfig) -> N
     """Fine-tune, extract the same rows anew, compare on what was not trained on, and learn a confidence."""
     before, after, test = str(folder.with_name("before")), folder / "after", str(folder / "gold.test.jsonl")
     file, adapter = folder / "finetune.yaml", folder / "trained" / "model"
-    file.write_text(yaml.safe_dump(_finetune_document(config, folder)), encoding="utf-8")
+    file.write_text(yaml.safe_dump(_finetune_document(config, folder), sort_keys=False), encoding="utf-8")
     _do("finetune", "--config", str(file), "--few")
     _extract(job, rows, after, {"adapter": str(adapter)})
     _do("evaluate", before, str(after), "--gold", test, "--limit", "5")
-    _run("evaluate", str(after), "--gold", test, "--calibrate", "--precision", "0.9", "--force")
-    changes = {"adapter": str(adapter), "output": str(folder / "catalog"), "calibration": "auto"}
-    print("The whole catalog with what it knows now:")
-    print(" ", shlex.join(["hpd", "extract", "--config", str(job), *_set(changes | {"accept.precision": 0.9})]))
+    learned = _run("evaluate", str(after), "--gold", test, "--calibrate", "--precision", "0.9", "--force") == EXIT_CLEAN
+    changes = {"adapter": str(adapter), "output": str(folder / "catalog")}
+    promise = {"calibration": "auto", "accept.precision": 0.9} if learned else {}
+    print(f"The whole catalog with what it knows now{'' if learned else ', without a promise: label more for one'}:")
+    print(" ", shlex.join(["hpd", "extract", "--config", str(job), *_set(changes | promise)]))
 
 
 def _extract(job: Path, rows: int, run: Path, changes: Mapping[str, Any] | None = None) -> None:

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 from hpd_core.errors import EngineError
 from hpd_core.text.near_names import NearNames
 from hpd_core.text.template import Piece
-from hpd_core.text.value_kinds import FreeText, ValueKind
+from hpd_core.text.value_kinds import FreeText, Grammar, ListOf, OneOf, ValueKind, Verbatim
 from hpd_core.text.values import error_value
 from hpd_core.types import Attribute, CategorySchema, Choice, ErrorCode, Record, RecordResult, ValueStatus
 
@@ -105,11 +105,23 @@ class OpenBranch:
         text: text before the value, mostly a key and a colon; the space after it belongs to the value.
         kind: constraint of the value.
         max_tokens: number of tokens after which the value is cut; None: `EngineConfig.max_value_tokens`.
+
+    Raises:
+        ValueError: the kind is none, or a choice without values, with equal ones, or with null.
     """
 
     text: str
     kind: ValueKind = _ANYTHING
     max_tokens: int | None = None
+
+    def __post_init__(self) -> None:
+        kind = self.kind.item if isinstance(self.kind, ListOf) else self.kind
+        if not isinstance(kind, ValueKind) or (
+            kind is not self.kind and isinstance(kind, ListOf | Grammar | Verbatim | FreeText)
+        ):
+            raise ValueError(f"{self.text!r}: {self.kind!r} is no kind of a value, or of the items of a list")
+        if isinstance(kind, OneOf) and (None in kind.values or not 0 < len(kind.values) == len({*kind.spellings})):
+            raise ValueError(f"{self.text!r}: a choice is among different values; null is `nullable`, not one of them")
 
 
 @dataclass(frozen=True, slots=True)

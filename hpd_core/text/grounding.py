@@ -148,7 +148,10 @@ class Grounder:
                 if is_open or len(number.worths) > 1:
                     kind = "ambiguous"
                 found[kind].append(Evidence(field.name, number.start, number.end, text, kind))
-        return tuple(next((places for places in found.values() if places), [])[:MAX_PLACES])
+        if not is_open and item == format(next(iter(worths), Decimal(0)).normalize(), "f"):
+            # As a number is chosen, however the text spells it: "1,500 ml, 1500 W".
+            found["exact"] += found["equal number"]
+        return tuple((found["exact"] or found["equal number"] or found["ambiguous"])[:MAX_PLACES])
 
     def _worths(self, item: str) -> tuple[set[Decimal], bool]:
         """Return the possible values of a number, and whether it is ambiguous: "1.500" unless the text settles it."""

@@ -27,45 +27,30 @@ def read_piece(
     *,
     anonymous: bool = False,
     on_read: Callable[[int], None] = lambda num_bytes: None,
+    numbers: Collection[int] | None = None,
 ) -> Iterator[SourceRow]:
     """Yield the rows of `piece`, in order; Parquet reads only `columns` (None: all). Damaged data yields a row with
-    a problem. `on_read` is called with the stored bytes read of the file's data. Raise `RunError` if the file cannot be
-    read or its rows differ from the plan."""
-    count = 0
+    a problem. `on_read` is called with the stored bytes read of the file's data. `numbers`: of the only rows that are
+    wanted; row groups without any of them are not read. Raise `RunError` if the file cannot be read or its rows differ
+    from the plan."""
+    count, wanted = 0, None if numbers is None else sorted(numbers)
     try:
-        for row in _rows(uri, file_format, piece, columns, anonymous, on_read):
-            count += 1
-            yield row
+        for row in _rows(uri, file_format, piece, columns, anonymous, on_read, wanted):
+            if numbers is None or row.number in numbers:
+                count += 1
+                yield row
     except (OSError, pa.ArrowException) as error:
         raise RunError(f"cannot read {uri}: {error}") from error
-    if count != piece.num_rows:
+    if numbers is None and count != piece.num_rows:
         raise changed(uri, f"rows {piece.start} to {piece.stop} are no longer all there")
-
-
-def pick_rows(
-    uri: str,
-    file_format: str,
-    piece: RowRange,
-    numbers: Collection[int],
-    columns: Sequence[str] | None,
-    *,
-    anonymous: bool = False,
-) -> Iterator[SourceRow]:
-    """Yield the piece's rows with the given numbers. Row groups without any of them are not read. Raise `RunError` if
-    the file cannot be read."""
-    try:
-        rows = _rows(uri, file_format, piece, columns, anonymous, lambda num_bytes: None, sorted(numbers))
-        yield from (row for row in rows if row.number in numbers)
-    except (OSError, pa.ArrowException) as error:
-        raise RunError(f"cannot read {uri}: {error}") from error
 
 
 def original_rows(
     uri: str, file_format: str, piece: RowRange, numbers: Iterable[int], *, anonymous: bool = False
 ) -> dict[int, str]:
-    """Return the rows with the given numbers as JSON text; a broken line as it is. Raise as `pick_rows`."""
+    """Return the rows with the given numbers as JSON text; a broken line as it is. Raise as `read_piece`."""
     found = {}
-    for row in pick_rows(uri, file_format, piece, set(numbers), columns=None, anonymous=anonymous):
+    for row in read_piece(uri, file_format, piece, None, anonymous=anonymous, numbers=set(numbers)):
         if row.raw is not None:
             found[row.number] = row.raw.decode("utf-8", errors="replace").strip()
         elif row.values is not None:

@@ -193,6 +193,7 @@ class GoldQuality:
         num_labels: number of their labelled attributes.
         rates: exact, then folded.
         verdicts: attributes with differing answers, most differences first.
+        made_up_a, made_up_b: shares of the absent ones that got a value.
     """
 
     gold: str
@@ -201,6 +202,8 @@ class GoldQuality:
     num_labels: int
     rates: Sequence[PairedRates]
     verdicts: Sequence[Verdicts]
+    made_up_a: float | None
+    made_up_b: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,6 +236,7 @@ def compare_quality(a: Run, b: Run, gold_path: str) -> tuple[GoldQuality, dict[t
         (products_a[common[first.product]].key, first.attribute): Label(str(first.gold), _right(first, second))
         for first, second in zip(exact_a, exact_b, strict=True)
     }
+    made_up = [scoring.count(each.outcome for each in side).hallucination_rate for side in (exact_a, exact_b)]
     quality = GoldQuality(
         gold=gold_path,
         num_gold_products=len(gold),
@@ -240,6 +244,8 @@ def compare_quality(a: Run, b: Run, gold_path: str) -> tuple[GoldQuality, dict[t
         num_labels=len(exact_a),
         rates=[paired_rates(each, first, second, len(common)) for each, (first, second) in judged.items()],
         verdicts=_verdicts(exact_a, exact_b),
+        made_up_a=made_up[0],
+        made_up_b=made_up[1],
     )
     return quality, labels
 

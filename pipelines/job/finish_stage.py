@@ -6,7 +6,7 @@ import datetime
 import logging
 import time
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hpd_core import CategorySchema, ErrorCode, RecordResult
@@ -21,7 +21,7 @@ from pipelines.normalising.normalise import normalisers
 from pipelines.quality.both_answers import Standing, count_asked, doubtful, larger_model, replaced_answer, standing
 from pipelines.quality.calibration_file import CalibratedModel, DecodedBy
 from pipelines.quality.run_confidence import run_confidence
-from pipelines.store.tables import EncodedTable, encode, encode_table, to_shared_table
+from pipelines.store.tables import EncodedTable, encode
 
 if TYPE_CHECKING:
     from hpd_core import DocumentTokenizer
@@ -78,7 +78,7 @@ def finish_shard(decoded: DecodedShard, job: JobContext) -> Finished:
         **_count_second_look(written, decoded),
     }
     tables = {
-        "attributes": _attribute_table(written),
+        "attributes": encode("attributes", _attribute_rows(written)),
         "products": encode("products", products),
         "dead_letter": encode("dead_letter", dead_letters),
     }
@@ -264,21 +264,8 @@ def _carried_row(row: Mapping[str, Any], record: PreparedRecord, job: JobContext
     return {**row, **_place(record, job), "carried_from": row.get("carried_from") or row["run_id"]}
 
 
-def _attribute_table(written: Sequence[_Written]) -> EncodedTable:
-    """Encode the attribute table. Cells that a product's rows share (a dozen columns) are stored once."""
-    shared: list[Row] = []
-    rows: list[Row] = []
-    owners: list[int] = []
-    for each in written:
-        shared.append(each.common)
-        owner = len(shared) - 1
-        for row in (row for items in each.answers.values() for row in items):
-            has_own = "run_id" in row  # from an earlier run, or a larger model's
-            if has_own:
-                shared.append({name: row[name] for name in each.common})
-            rows.append({name: row[name] for name in row.keys() - each.common.keys()} if has_own else row)
-            owners.append(len(shared) - 1 if has_own else owner)
-    return encode_table(to_shared_table("attributes", shared, rows, owners))
+def _attribute_rows(written: Sequence[_Written]) -> Iterator[Row]:
+    return (each.common | row for each in written for items in each.answers.values() for row in items)
 
 
 def _product_cells(stands: Standing | None, answers: Mapping[str, Sequence[Row]], job: JobContext) -> Row:

@@ -23,7 +23,7 @@ from pipelines.config.extraction import JobConfig
 from pipelines.console.progress import show_progress
 from pipelines.errors import RunError, UsageError
 from pipelines.job.carryover import Changes, find_changes
-from pipelines.job.local_executor import Executor
+from pipelines.job.local_executor import LocalExecutor
 from pipelines.job.named_models import check_named, confidence_notes, finished_notes, keep_confidence, wanted_confidence
 from pipelines.job.preflight import PlannedJob
 from pipelines.job.rounds import decode_pending, job_context
@@ -107,12 +107,10 @@ def _work(job: PlannedJob, ledger: Ledger, lease: RunLease, console: Console) ->
     return _finish(job, ledger, seconds, pace, notes)
 
 
-def make_executor(job: PlannedJob, ledger: Ledger, committed: Collection[int], console: Console) -> Executor:
+def make_executor(job: PlannedJob, ledger: Ledger, committed: Collection[int], console: Console) -> LocalExecutor:
     """Return the executor that the job names, or the one that it needs."""
     config = job.config
     if config.executor == "local" or (config.executor == "auto" and not _wants_ray(job, ledger, committed, console)):
-        from pipelines.job.local_executor import LocalExecutor
-
         return LocalExecutor(config)
     from pipelines.job.ray_executor import RayExecutor
 

@@ -18,7 +18,7 @@ import threading
 from collections.abc import Generator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, ExitStack, nullcontext
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
@@ -39,7 +39,7 @@ _SECONDS_TO_CLOSE = 30.0
 
 
 class LocalExecutor:
-    """Executor that runs the stages in this process, with one engine of each model."""
+    """Executor: prepares, decodes, finishes and commits shards, in this process, with one engine of each model."""
 
     def __init__(self, config: JobConfig) -> None:
         self._said = loading_note(config)
@@ -169,25 +169,3 @@ def _is_elsewhere(model: str) -> bool:
 
 Commits = Generator[tuple[int, dict[str, Any]], None, None]
 """Numbers of committed shards, with their counts and metrics."""
-
-
-class Executor(Protocol):
-    """Interface that runs prepare, decode, finish and commit over shards."""
-
-    def open(self, console: Console) -> AbstractContextManager[None]:
-        """Start what the stages need, for a block. Raises `UsageError` or `RunError`."""
-
-    def watch(self) -> Watched:
-        """Return the present progress; called repeatedly by another thread."""
-
-    def describe_engine(self, config: JobConfig) -> dict[str, Any]:
-        """Load the engine of a job where it will run, and return its description."""
-
-    def share(self, run_id: str, found: CarryOver) -> CarryOverRef:
-        """Make what is carried over from run `run_id` known to all stages."""
-
-    def commit_shards(self, shards: Sequence[Shard], job: JobContext) -> Commits:
-        """Run all stages; yield each committed shard with its counts and metrics, in any order."""
-
-    def explain(self, error: BaseException) -> Exception | None:
-        """Return the `UsageError` or `RunError` to show in place of `error`; None if it is a bug of ours."""

@@ -6,7 +6,6 @@ or from the table that ships. Unknown values are left empty, never guessed.
 
 from __future__ import annotations
 
-import csv
 import difflib
 import functools
 import urllib.error
@@ -16,11 +15,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+import duckdb
+
 from pipelines.config.operation import CostConfig
 
 Market = Literal["on-demand", "spot"]
 TABLE_SOURCE = "SkyPilot catalog, commit 00148f2 (2026-11 or before)"
 _TABLE = Path(__file__).with_name("prices.csv")
+_COLUMNS = "instance_type, gpu, gpu_count, on_demand_usd_per_hour, spot_usd_per_hour, region"
 _VENDOR = Path("/sys/class/dmi/id/sys_vendor")
 _METADATA = "http://169.254.169.254"
 _SECONDS = 2.0
@@ -68,23 +70,8 @@ class EnginePrice:
 @functools.cache
 def price_table() -> dict[str, InstancePrice]:
     """Return the price table that ships, by instance type."""
-    with _TABLE.open(encoding="utf-8") as file:
-        rows = csv.DictReader(line for line in file if not line.startswith("#"))
-        return {row["instance_type"]: _price(row) for row in rows}
-
-
-def _price(row: dict[str, str]) -> InstancePrice:
-    def number(name: str) -> float | None:
-        return float(row[name]) if row[name] else None
-
-    return InstancePrice(
-        row["instance_type"],
-        row["gpu"],
-        int(row["gpu_count"]),
-        number("on_demand_usd_per_hour"),
-        number("spot_usd_per_hour"),
-        row["region"],
-    )
+    found = duckdb.read_csv(str(_TABLE), comment="#", header=True).project(_COLUMNS)
+    return {row[0]: InstancePrice(*row) for row in found.fetchall()}
 
 
 def engine_price(config: CostConfig, share: float, find: Callable[[], Instance] | None = None) -> EnginePrice:

@@ -19,7 +19,7 @@ from pipelines.config.extraction import JobConfig
 from pipelines.console.progress import Watched
 from pipelines.job.carryover import CarryOver
 from pipelines.job.context import CarryOverRef, JobContext
-from pipelines.job.local_executor import Commits
+from pipelines.job.local_executor import Commits, LocalExecutor
 from pipelines.quality.both_answers import larger_model
 
 logger = logging.getLogger(__name__)
@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 _SECONDS_BETWEEN_LOOKS = 1.0
 
 
-class RayExecutor:
+class RayExecutor(LocalExecutor):
     """Executor that runs the stages on the cluster at RAY_ADDRESS, or on a local Ray that ends with the run."""
 
     def __init__(self, config: JobConfig, run_id: str) -> None:

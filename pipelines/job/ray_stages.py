@@ -83,15 +83,22 @@ def build_dataset(shards: list[Shard], job: JobContext, num_gpus: Sequence[float
         "batch_format": "pyarrow",
         "num_cpus": 0.5,
         "max_retries": MAX_TASK_RETRIES,
-        "fn_kwargs": {"job": job},
     }
+
+    def stage(work: Callable[[Any, JobContext], object]) -> dict[str, Any]:
+        return task | {"fn_kwargs": {"work": work, "job": job}}
+
     dataset = shard_dataset(shards)
     with deprecated_options_allowed():
-        pipeline = dataset.map_batches(prepare, **task).map_batches(Decode, **_actors(config, job, num_gpus[0]))
+        pipeline = dataset.map_batches(run_stage, **stage(prepare_shard)).map_batches(
+            Decode, **_actors(config, job, num_gpus[0])
+        )
         if config.cascade is not None:
             actors = _actors(larger_model(config), job, num_gpus[1])
-            pipeline = pipeline.map_batches(doubt, **task).map_batches(DecodeAgain, **actors)
-        whole: ray.data.Dataset = pipeline.map_batches(finish, **task).map_batches(commit, **task)
+            pipeline = pipeline.map_batches(run_stage, **stage(look_again)).map_batches(DecodeAgain, **actors)
+        whole: ray.data.Dataset = pipeline.map_batches(run_stage, **stage(finish_shard)).map_batches(
+            commit, **task, fn_kwargs={"job": job}
+        )
         return whole
 
 
@@ -171,7 +178,8 @@ def told(stage: Callable[Arguments, Answer]) -> Callable[Arguments, Answer]:
     return run
 
 
-def run_stage(work: Callable[[Any, JobContext], object], batch: pa.Table, job: JobContext) -> pa.Table:
+@told
+def run_stage(batch: pa.Table, work: Callable[[Any, JobContext], object], job: JobContext) -> pa.Table:
     """Run a stage on one shard. Nothing is left to do of a shard that is committed already."""
     begin(job)
     shard, payload = unwrap(batch)
@@ -181,12 +189,6 @@ def run_stage(work: Callable[[Any, JobContext], object], batch: pa.Table, job: J
     # After the first shard, which has imported the stage's libraries.
     settle(work.__name__)
     return message
-
-
-@told
-def prepare(batch: pa.Table, job: JobContext) -> pa.Table:
-    """Run stage 1 on one shard."""
-    return run_stage(prepare_shard, batch, job)
 
 
 class Decode:
@@ -236,12 +238,6 @@ class Decode:
             self._decoder.close()
 
 
-@told
-def doubt(batch: pa.Table, job: JobContext) -> pa.Table:
-    """Select what a cascade's larger model is asked again of one shard."""
-    return run_stage(look_again, batch, job)
-
-
 class DecodeAgain(Decode):
     """Second decode stage of a cascade: an actor with the larger model."""
 
@@ -250,12 +246,6 @@ class DecodeAgain(Decode):
 
     def _decode(self, message: Any) -> DecodedShard:
         return self._decoder.decode_again(message)
-
-
-@told
-def finish(batch: pa.Table, job: JobContext) -> pa.Table:
-    """Run stage 3 on one shard: make tables of its answers."""
-    return run_stage(finish_shard, batch, job)
 
 
 @told

@@ -18,7 +18,7 @@ from pipelines.console.terminal import dollars
 from pipelines.errors import BudgetError, ProcessesDiedError, UsageError
 from pipelines.job.carryover import CarryIndex, CarryOver, is_independent
 from pipelines.job.context import CarryOverRef, JobContext, SourceRef, code_digest
-from pipelines.job.local_executor import Executor
+from pipelines.job.local_executor import LocalExecutor
 from pipelines.job.preflight import PlannedJob
 from pipelines.job.reviewed_answers import ReviewedAnswers
 from pipelines.job.run_plan import PlannedFile
@@ -39,7 +39,7 @@ def decode_pending(
     counted: set[int],
     lease: RunLease,
     console: Console,
-    executor: Executor,
+    executor: LocalExecutor,
 ) -> None:
     """Commit every shard that is not committed. Raises as `run_job`, or `BudgetError`.
 
@@ -130,7 +130,7 @@ def _budget_message(config: JobConfig, totals: Totals) -> str:
     )
 
 
-def _carry_over(job: PlannedJob, ledger: Ledger, console: Console, executor: Executor) -> CarryOverRef | None:
+def _carry_over(job: PlannedJob, ledger: Ledger, console: Console, executor: LocalExecutor) -> CarryOverRef | None:
     """Return what is carried over from the run that `base` names; None if nothing is."""
     if (earlier := job.earlier) is None:
         return None
@@ -150,7 +150,7 @@ def _carry_over(job: PlannedJob, ledger: Ledger, console: Console, executor: Exe
 
 
 def _models_answers(
-    job: PlannedJob, ledger: Ledger, console: Console, executor: Executor
+    job: PlannedJob, ledger: Ledger, console: Console, executor: LocalExecutor
 ) -> tuple[Mapping[str, frozenset[str]], CarryIndex] | None:
     """Return which answers of the base run's models are carried over, and the index to find them; None for none."""
     if job.earlier is None or job.earlier.obstacles(job.config):

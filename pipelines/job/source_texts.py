@@ -21,7 +21,7 @@ from hpd_core import Evidence, Record
 from hpd_core.types import MatchKind
 from pipelines.catalog.cells import CellError
 from pipelines.catalog.html_text import ShownText, read_html, shown_record
-from pipelines.catalog.readers import pick_rows
+from pipelines.catalog.readers import read_piece
 from pipelines.catalog.rows import mapped_text
 from pipelines.catalog.sharding import RowRange
 from pipelines.catalog.staging import STAGED, stage, staged_format, staged_path
@@ -161,7 +161,7 @@ def _read_rows(
     for piece in pieces:
         here = [number for number in numbers if piece.start <= number < piece.stop]
         if here:
-            rows = pick_rows(uri, file_format, piece, here, config.columns, anonymous=config.anonymous)
+            rows = read_piece(uri, file_format, piece, config.columns, anonymous=config.anonymous, numbers=here)
             yield from ((row.number, row.values) for row in rows)
 
 

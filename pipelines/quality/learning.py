@@ -44,8 +44,7 @@ from pipelines.quality.scoring import Reliability, reliability
 NUM_FOLDS = 5
 MIN_VALUES = 30
 MIN_PRODUCTS = 10
-MIN_OF_EACH = 5
-"""Minimum number of right values, and of wrong ones."""
+MIN_RIGHT = 5
 
 _PENALTY = 3.0  # on half a squared weight, against log losses summed; numbers are of unit variance
 _MAX_ITERATIONS = 500
@@ -97,12 +96,11 @@ def _check(answers: Answers) -> None:
     if 0 < len(catalogs) < NUM_FOLDS:
         raise UsageError(f"labels of {len(catalogs)} catalogs: it takes {NUM_FOLDS} to learn what holds in others")
     right, products = sum(each.is_right for each in answers), len({each.product for each in answers})
-    wrong = len(answers) - right
-    if len(answers) < MIN_VALUES or products < MIN_PRODUCTS or min(right, wrong) < MIN_OF_EACH:
+    if len(answers) < MIN_VALUES or products < MIN_PRODUCTS or right < MIN_RIGHT:
         raise UsageError(
-            f"{len(answers)} labelled values of {products} products, {right} right and {wrong} wrong: too few to "
-            f"learn from. It takes {MIN_VALUES} of {MIN_PRODUCTS} products, {MIN_OF_EACH} right and {MIN_OF_EACH} "
-            "wrong ones; some hundreds of an attribute for a promise. Label more products (hpd label, hpd review)"
+            f"{len(answers)} labelled values of {products} products, {right} of them right: too few to learn from. It "
+            f"takes {MIN_VALUES} of {MIN_PRODUCTS} products, {MIN_RIGHT} of them right; some hundreds of an attribute "
+            "for a promise. Label more products (hpd label, hpd review)"
         )
 
 

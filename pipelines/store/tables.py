@@ -119,36 +119,10 @@ def to_table(name: str, rows: Iterable[Mapping[str, Any]]) -> pa.Table:
     """Return `rows` as the table `name`. Raise `ValueError` on a column the schema does not declare or a null that it
     does not allow: pyarrow itself would drop the one and store the other."""
     schema, rows = TABLES[name], list(rows)
-    _refuse_unknown(name, rows)
-    return _without_nulls(name, pa.Table.from_pylist(rows, schema=schema))
-
-
-def to_shared_table(
-    name: str, shared: Sequence[Mapping[str, Any]], rows: Sequence[Mapping[str, Any]], owners: Sequence[int]
-) -> pa.Table:
-    """Return the table of `to_table` for rows that share most of their cells with others.
-
-    Args:
-        shared: cells that rows have in common, all with the same columns.
-        owners: for each of `rows`, the index in `shared` of its common cells.
-    """
-    schema = TABLES[name]
-    _refuse_unknown(name, [*shared[:1], *rows])
-    common = pa.schema([column for column in schema if shared and column.name in shared[0]])
-    own = pa.schema([column for column in schema if column.name not in common.names])
-    left = pa.Table.from_pylist(list(shared), schema=common).take(pa.array(owners, pa.int64()))
-    right = pa.Table.from_pylist(list(rows), schema=own)
-    columns = [(left if column.name in common.names else right)[column.name] for column in schema]
-    return _without_nulls(name, pa.table(columns, schema=schema))
-
-
-def _refuse_unknown(name: str, rows: Iterable[Mapping[str, Any]]) -> None:
-    if unknown := set().union(*rows) - set(TABLES[name].names):
+    if unknown := set().union(*rows) - set(schema.names):
         raise ValueError(f"table {name!r} has no column {sorted(unknown)}")
-
-
-def _without_nulls(name: str, table: pa.Table) -> pa.Table:
-    for column in TABLES[name]:
+    table = pa.Table.from_pylist(rows, schema=schema)
+    for column in schema:
         if not column.nullable and table.column(column.name).null_count:
             raise ValueError(f"table {name!r}, column {column.name!r}: null is not allowed")
     return table

@@ -274,29 +274,31 @@ def gold_records(
     report.notes += files.left_out.warnings()
     if by_row and len(files.files) > 1:
         raise UsageError(f"{dataset.gold} has no product ids; it belongs to one catalog file, not to several")
-    found: set[int] = set()
+    found: dict[int, tuple[Record, GoldProduct]] = {}
+    doubled: set[int] = set()
     refused: dict[int, str] = {}
     for number, product_id, record in read_records(catalog, schemas):
         match = by_id.get(product_id or "") or by_row.get(number)
         if match is None:
             continue
-        if match.row in found:
-            report.leave_out("a second row of the same product", f"{match.name}, in row {number}")
-            continue
         if not isinstance(record, Record):
             refused.setdefault(match.row, f"{match.name}: {record.message}")
             continue
+        if match.row in found and found[match.row][0].fields != record.fields:
+            doubled.add(match.row)
         if match.category != record.category:
             raise UsageError(
                 f"{match.place_in(dataset.gold)}: category {match.category!r}, but the catalog says "
                 f"{record.category!r} for {record.id!r}; do the two files belong together?"
             )
-        found.add(match.row)
-        yield record, match
+        found.setdefault(match.row, (record, match))
+    yield from (pair for row, pair in found.items() if row not in doubled)
     for product in gold:
-        if product.row in found:
+        if product.row in doubled:
+            report.leave_out("several rows of the catalog have its id, and other texts", product.name)
+        elif product.row in found:
             continue
-        if product.row in refused:
+        elif product.row in refused:
             report.leave_out("the record cannot be used", refused[product.row])
         else:
             report.leave_out("the catalog has no such product", product.name)

@@ -229,6 +229,18 @@ def test_it_may_be_abandoned_at_any_step(tiny_model_dir: Path, step: int) -> Non
         assert engine._decoder.pool.num_used == 0
 
 
+@table(
+    "kind",
+    [
+        *(OneOf(()), OneOf(("a", "b", "a")), OneOf(("a", None)), ListOf(OneOf(()))),
+        *(ListOf(ListOf(Integer())), ListOf(FreeText()), None),  # type: ignore[arg-type]
+    ],
+)
+def test_what_is_no_kind_is_refused(kind: Any) -> None:
+    with pytest.raises(ValueError, match=r"is no kind|different values"):
+        OpenBranch("a:", kind)
+
+
 def test_many_branches_are_parted_over_prompts_that_share_their_text(engine: Engine) -> None:
     branches = [OpenBranch(f'"f{number}":', JsonString() if number % 2 else Integer(), 4) for number in range(150)]
     of = trunk(" ".join(f"word {number}" for number in range(60)))

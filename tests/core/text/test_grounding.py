@@ -108,6 +108,7 @@ def test_not_found(item: str, text: str) -> None:
     ("item", "text", "expected"),
     [
         ("1500", "1,500 rpm", [("1,500", "equal number")]),
+        ("1500", "1,500 ml, 1500 W", [("1500", "exact"), ("1,500", "equal number")]),
         ("1500", "1.500 U/min", [("1.500", "equal number")]),
         ("1500", "1500 rpm, 1,500", [("1500", "exact")]),
         ("1.5", "15 kg, 1.5.2", []),

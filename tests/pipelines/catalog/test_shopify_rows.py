@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pipelines.catalog.input_files import SourceFile, scan_sources
-from pipelines.catalog.readers import original_rows, pick_rows, read_piece
+from pipelines.catalog.readers import original_rows, read_piece
 from pipelines.catalog.rows import SourceRow
 from pipelines.catalog.sharding import RowRange, plan_shards
 from pipelines.config.catalog_input import InputConfig
@@ -68,7 +68,7 @@ def test_a_product_has_the_number_of_its_first_row(tmp_path: Path) -> None:
         9: "line 11: Handle 'bag' is that of row 0, and others stand between; sort by it",
     }
     assert original_rows(*file.rows, RowRange(0, 3, 10, 5), [4])[4] == "broken,row,,,,,,,x"
-    assert [row.number for row in pick_rows(*file.rows, RowRange(0, 0, 10, 6), [5], ["Title"])] == [5]
+    assert [row.number for row in read_piece(*file.rows, RowRange(0, 0, 10, 6), ["Title"], numbers=[5])] == [5]
     assert rows(file, ["Variant SKU", "Title"])[0].values == {"Title": "Bag", "Variant SKU": ["B-1", "B-2"]}
 
 

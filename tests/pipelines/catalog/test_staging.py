@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from pipelines.catalog.csv_files import CsvFile
 from pipelines.catalog.input_files import SourceFile, Sources, scan_sources
-from pipelines.catalog.readers import pick_rows, read_piece
+from pipelines.catalog.readers import read_piece
 from pipelines.catalog.rows import SourceRow
 from pipelines.catalog.sharding import RowRange, plan_shards
 from pipelines.config.catalog_input import InputConfig
@@ -81,7 +81,7 @@ def test_rows_are_read_as_they_stand_however_they_are_packed(
     ]
     assert [row.number for row in rows_of(file, 1, 3)] == [1, 2]
     assert rows_of(file, 4, columns=["title"])[0].values == {"title": "Shoe 4, red"}
-    assert [row.number for row in pick_rows(*file.rows, RowRange(0, 0, 5, 5), [1, 4], ["id"])] == [1, 4]
+    assert [row.number for row in read_piece(*file.rows, RowRange(0, 0, 5, 5), ["id"], numbers=[1, 4])] == [1, 4]
 
 
 def test_an_encoding_is_never_guessed(workplace: Workplace) -> None:

@@ -53,6 +53,13 @@ def test_curves_rise_and_stay_between_0_and_1(points: list[tuple[float, bool]], 
         assert all(0 < each < 1 for each in found)
 
 
+@pytest.mark.parametrize("num_wrong", [0, 1, 3])
+def test_few_mistakes_are_no_obstacle(num_wrong: int) -> None:
+    answers = [replace(each, is_right=number >= num_wrong) for number, each in enumerate(made_answers(1, 60)[0])]
+    learned = learn(answers, MODEL, now=NOW)
+    assert all(0.9 < (learned.confidence(each.answer) or 0.0) < 1 for each in answers[10:])
+
+
 def test_folds_share_no_product_and_all_are_used() -> None:
     answers, _ = made_answers(1, 20)
     folds = deal(answers)

@@ -198,6 +198,9 @@ def test_gold_with_a_catalog_of_its_own(files: Files, tmp_path: Path) -> None:
     _, report = load_products([dataset], LabelPolicy(), builder)
     assert report.not_taught == {"the catalog has no such product": 1, "the record cannot be used": 1}
     assert report.examples["the record cannot be used"] == ["1: every text column is empty: name"]
+    catalog.write_text("".join(json.dumps(row) + "\n" for row in [*rows, rows[0], rows[0] | {"name": "mild beans"}]))
+    with pytest.raises(UsageError, match="several rows of the catalog have its id, and other texts: 1 "):
+        load_products([dataset], LabelPolicy(), builder)
     rows[0]["kind"] = "Shoes"
     catalog.write_text("".join(json.dumps(row) + "\n" for row in rows))
     with pytest.raises(UsageError, match="do the two files belong together"):
