@@ -11,7 +11,7 @@ from hpd_core import Evidence
 from pipelines.errors import UsageError
 from pipelines.evaluating.joined_runs import AnswerPlace, Sampled
 from pipelines.job.run import Run
-from pipelines.job.source_texts import Key, Mark, SourceText, Wanted, cut, read_texts
+from pipelines.job.source_texts import Key, SourceText, Wanted, cut, marks_of, read_texts
 from pipelines.quality import scoring
 from pipelines.quality.answer_features import answer_probability
 from pipelines.quality.evaluation import judge_products
@@ -128,14 +128,8 @@ def _of_changed_text(
 
 def _highlighted(fields: Mapping[str, SourceText], answers: Sequence[Answered | None]) -> list[FieldText]:
     """Return the text with the places of A's and B's values; an answer is None if its run read another text."""
-    marks: dict[str, list[Mark]] = {name: [] for name in fields}
-    for owner, answered in enumerate(answers):
-        if answered is None:
-            continue
-        for place in (place for item in answered.items for place in item.evidence or ()):
-            field = fields.get(place.field)
-            if field is not None and (mark := field.mark(place, owner)) is not None:
-                marks[place.field].append(mark)
+    places = [[place for item in each.items for place in item.evidence or ()] if each else [] for each in answers]
+    marks = marks_of(fields, places)
     return [FieldText(name, cut(field.text, marks[name])) for name, field in fields.items()]
 
 
@@ -162,9 +156,7 @@ def _answered(rows: list[dict[str, Any]], booleans: Pairs) -> Answered:
             )
             for row in rows
         ],
-        first["probability"]
-        if first["probability"] is not None
-        else answer_probability(first["num_tokens"], first["logprob_mean"]),
+        answer_probability(first),
         first["confidence"],
         first["decision"],
         first["source"] == "review",

@@ -179,6 +179,17 @@ class Mark(NamedTuple):
     match: str
 
 
+def marks_of(fields: Mapping[str, SourceText], places: Sequence[Iterable[Evidence]]) -> Mapping[str, Sequence[Mark]]:
+    """Return the marks in each field, of the places of each value."""
+    marks: dict[str, list[Mark]] = {name: [] for name in fields}
+    for value, of_value in enumerate(places):
+        for place in of_value:
+            field = fields.get(place.field)
+            if field is not None and (mark := field.mark(place, value)) is not None:
+                marks[place.field].append(mark)
+    return marks
+
+
 def cut(text: str, marks: Sequence[Mark]) -> tuple[TextSegment, ...]:
     """Cut the text into segments, in order; each has the same values all along.
 

@@ -253,9 +253,7 @@ def preview_table(output: Folder, num_products: int) -> Table | None:
         label = f"{product_id}\n{category}"
         for row in rows_of[file, number]:
             attribute = row["attribute"] if row["value_index"] == 0 else ""
-            share = row[certainty]
-            if share is None and not is_calibrated:  # an older run
-                share = answer_probability(row["num_tokens"], row["logprob_mean"])
+            share = row["confidence"] if is_calibrated else answer_probability(row)
             cells = (_value(row), _places(row), "" if share is None else f"{share:.2f}")
             table.add_row(Text(printable(label)), Text(printable(attribute)), *cells)
             label = ""

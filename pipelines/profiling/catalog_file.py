@@ -91,11 +91,7 @@ def _id_lines(guess: Guess | None) -> Iterator[str]:
         yield "  # id: product_id"
         return
     yield f"  # {shown(guess.column)}: {guess.reason}. Without a column, '<file stem>:<row>' is the id.{_others(guess)}"
-    if guess.within is None:
-        yield f"  id: {dump_flow(guess.column)}"
-        return
-    yield f"  # The same id stands in several rows, each with another {shown(guess.within)}."
-    yield f"  id: {{join: [{dump_flow(guess.column)}, {dump_flow(guess.within)}]}}"
+    yield f"  id: {dump_flow(guess.column)}"
 
 
 def _category_lines(look: Look, guess: Guess | None) -> Iterator[str]:
@@ -150,8 +146,6 @@ def _field_lines(look: Look, guesses: Guesses) -> Iterator[str]:
     yield "  # What the model reads, in this order. `name in the prompt: column`."
     if guesses.unused_texts:
         yield f"  # Could be read as well: {listed(guesses.unused_texts, _MAX_OTHERS)}"
-    if guesses.answers:
-        yield f"  # Left out, as they hold the answers: {listed(guesses.answers, _MAX_OTHERS)}"
     yield "  fields:"
     for field in guesses.fields:
         if not is_key(field.column):
@@ -204,10 +198,9 @@ def start_job(console: Console, source: InputConfig, folder: Folder) -> None:
         adapter=shipped_file("adapters/smollm2-generalist"),
     )
     attributes = dict.fromkeys(["Brand", *(attribute.name for attribute in proposed.attributes.values())])
-    columns = [column for column in look.columns if column.name.split(".")[0] not in guesses.answers]
     texts = {
         SCHEMAS_NAME: schema_text(proposed, places.schemas),
-        CONFIG_NAME: catalog_yaml(look, guesses, places, copies(columns, attributes)),
+        CONFIG_NAME: catalog_yaml(look, guesses, places, copies(look.columns, attributes)),
     }
     for name, text in texts.items():
         if not folder.create(name, text.encode()):

@@ -192,9 +192,6 @@ class KnownFeed:
         id, category: candidate columns; a category may be a path.
         fields: name in the prompt -> candidate columns.
         signs: columns that identify the form.
-        answers: columns that hold the values to extract, and must not be in the prompt.
-        tagged: key of the language in columns that are lists of values with a language each.
-        id_within: column without which the id is not unique.
     """
 
     name: str
@@ -202,15 +199,6 @@ class KnownFeed:
     category: tuple[str, ...]
     fields: dict[str, tuple[str, ...]]
     signs: tuple[str, ...]
-    answers: tuple[str, ...] = ()
-    tagged: str | None = None
-    id_within: str | None = None
-
-    def is_no_text(self, column: str) -> bool:
-        """Return whether a column, or a path into one, holds answers or languages."""
-        if self.tagged is not None and column.endswith(f".{self.tagged}"):
-            return True
-        return any(column == name or column.startswith((f"{name}.", f"{name}[")) for name in self.answers)
 
 
 _FEEDS = pydantic.TypeAdapter(tuple[KnownFeed, ...]).validate_python(

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from hpd_core.types import is_encodable
@@ -75,7 +74,6 @@ class Guess:
         separator: separator between the parts of a category's path.
         name: name of a field in the prompt, if not the column's.
         looked_at: profiled column, if `column` is a path to a part of it.
-        within: second column of the id, if one alone is not unique.
     """
 
     column: str
@@ -84,27 +82,21 @@ class Guess:
     separator: str | None = None
     name: str | None = None
     looked_at: str | None = None
-    within: str | None = None
 
     def is_of(self, column: str) -> bool:
         """Return whether the guess uses this column."""
-        return column in (self.looked_at or self.column, self.within)
+        return column == (self.looked_at or self.column)
 
 
 @dataclass(frozen=True, slots=True)
 class Guesses:
-    """Purposes guessed for a catalog's columns; None, or no field, if there is no candidate.
-
-    Attributes:
-        answers: columns that are left out because they hold the values to extract.
-    """
+    """Purposes guessed for a catalog's columns; None, or no field, if there is no candidate."""
 
     id: Guess | None
     category: Guess | None
     fields: Sequence[Guess]
     unused_texts: Sequence[str]
     language: Guess | None = None
-    answers: Sequence[str] = ()
 
     def purpose(self, column: str) -> str:
         """Return the purpose guessed for the column; "" if none."""
@@ -131,7 +123,7 @@ def guess(columns: Sequence[ProfiledColumn]) -> Guesses:
     language = _first([column for column in usable if _may_be_language(column)], lambda column: "its name says so")
     feed = known_feed([column.name for column in usable])
     if feed is not None and (known := _known(feed, usable)) is not None:
-        return known if known.language is not None else replace(known, language=language)
+        return replace(known, language=language)
     category = _category(usable)
     taken = {each.column for each in (category, language) if each is not None}
     ids = [column for column in usable if column.name not in taken and _may_be_id(column)]
@@ -175,70 +167,27 @@ def _known(feed: KnownFeed, usable: Sequence[ProfiledColumn]) -> Guesses | None:
     if not fields:
         return None
     category, product_id = first(feed.category), first(feed.id)
-    tag = _path_of(feed, filled)
     used = {column.name for column in (*fields.values(), category, product_id) if column is not None}
     others = [name for name in feed.category if name in filled and (category is None or name != category.name)]
     texts = [column for column in usable if column.name not in used and _may_be_field(column) and column.num_filled]
     return Guesses(
-        None if product_id is None else Guess(product_id.name, reason, within=_within(feed, filled)),
-        None if category is None else replace(_category_of(feed, category, reason), others=others),
+        None if product_id is None else Guess(product_id.name, reason),
+        None if category is None else replace(_category_of(category, reason), others=others),
         [
-            Guess(tag(column.name), f"{reason}; {_field_reason(column)}", name=name, looked_at=column.name)
+            Guess(column.name, f"{reason}; {_field_reason(column)}", name=name, looked_at=column.name)
             for name, column in fields.items()
         ],
-        [column.name for column in texts if not feed.is_no_text(column.name)],
-        _language_of(feed, filled, tag, reason),
-        [name for name in feed.answers if any(column.name.split(".")[0] == name for column in usable)],
+        [column.name for column in texts],
     )
 
 
-def _within(feed: KnownFeed, filled: Mapping[str, ProfiledColumn]) -> str | None:
-    """Return the second column of the id, if every row has it, else None."""
-    column = filled.get(feed.id_within or "")
-    return None if column is None or column.num_empty else column.name
-
-
-def _category_of(feed: KnownFeed, column: ProfiledColumn, reason: str) -> Guess:
-    """Guess the category from a column: a list's last (narrowest) item, or the first if values are tagged or mixed."""
-    if feed.tagged is not None:
-        name, _, key = column.name.rpartition(".")
-        return Guess(f"{name}[0].{key}", reason, looked_at=column.name)
+def _category_of(column: ProfiledColumn, reason: str) -> Guess:
+    """Guess the category from a column: a list's last (narrowest) item, or the first if values are mixed."""
     if column.kinds == {"list"}:
         return Guess(f"{column.name}[-1]", f"{reason}; the last of its list", looked_at=column.name)
     if "list" in column.kinds:
         return Guess(f"{column.name}[0]", f"{reason}; the first where there are several", looked_at=column.name)
     return Guess(column.name, reason, separator=_path_separator(column))
-
-
-def _path_of(feed: KnownFeed, filled: Mapping[str, ProfiledColumn]) -> Callable[[str], str]:
-    """Return a function from column to path of the values in one language: English, or else the most frequent one."""
-    if feed.tagged is None:
-        return lambda column: column
-    tagged = [f"{name.rpartition('.')[0]}.{feed.tagged}" for names in feed.fields.values() for name in names]
-    tags = [
-        tag.split("_")[0]
-        for name in tagged
-        if name in filled
-        for text in filled[name].different
-        for tag in text.split("\n")
-    ]
-    language = "en" if "en" in tags or not tags else Counter(tags).most_common(1)[0][0]
-    chosen = f"[{feed.tagged}={language}*|*]"
-
-    def path(column: str) -> str:
-        name, _, key = column.rpartition(".")
-        return f"{name}{chosen}.{key}"
-
-    return path
-
-
-def _language_of(
-    feed: KnownFeed, filled: Mapping[str, ProfiledColumn], tag: Callable[[str], str], reason: str
-) -> Guess | None:
-    """Guess the language from the title's tag, if values are tagged."""
-    title = next(iter(feed.fields.values()))[0].rpartition(".")[0]
-    column = f"{title}.{feed.tagged}"
-    return Guess(tag(column), reason, looked_at=column) if column in filled else None
 
 
 def _first(columns: Sequence[ProfiledColumn], reason: Callable[[ProfiledColumn], str]) -> Guess | None:

@@ -46,9 +46,7 @@ def features_of(row: Mapping[str, Any], attribute: Attribute, *further: Mapping[
         further: rows of the answer's other items.
     """
     rows = (row, *further) if row["status"] == "value" else ()
-    probability, choice = row.get("probability"), row.get("choice")
-    if probability is None:
-        probability = answer_probability(row["num_tokens"], row["logprob_mean"])
+    probability, choice = answer_probability(row), row.get("choice")
     text = "; ".join(each["value_raw"] or "" for each in rows)
     evidence = max((_best_match(each["evidence"]) for each in rows), key=_MATCHES.index, default=NOWHERE)
     share = min(_MOST, max(_LEAST, probability or 0.0))
@@ -72,8 +70,11 @@ def features_of(row: Mapping[str, Any], attribute: Attribute, *further: Mapping[
     )
 
 
-def answer_probability(num_tokens: int | None, logprob_mean: float | None) -> float | None:
-    """Return the model's probability of an answer as a whole: the product of its tokens' probabilities."""
+def answer_probability(row: Mapping[str, Any]) -> float | None:
+    """Return the model's probability of an answer as a whole, from its row; else the product of its tokens' own."""
+    num_tokens, logprob_mean = row["num_tokens"], row["logprob_mean"]
+    if (probability := row.get("probability")) is not None:
+        return float(probability)
     if num_tokens is None or logprob_mean is None or math.isnan(logprob_mean):
         return None
     return math.exp(num_tokens * logprob_mean)

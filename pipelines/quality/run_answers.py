@@ -81,10 +81,7 @@ def _answer(rows: Sequence[Mapping[str, Any]], uri: str) -> Answer:
     """Merge an answer's rows. Every item's row has the tokens and log-probability of the whole answer."""
     first = rows[0]
     texts, norms = answer_items(rows), answer_items(rows, "value_norm")
-    probability = first["probability"]
-    if probability is None:
-        probability = answer_probability(first["num_tokens"], first["logprob_mean"])
-    status = _status(first["status"], uri)
+    status, probability = _status(first["status"], uri), answer_probability(first)
     return Answer(status, texts, probability, first["confidence"], first["source"] == "review", norms)
 
 

@@ -18,7 +18,7 @@ from typing import Any
 
 from hpd_core import CategorySchema
 from pipelines.job.run_plan import Plan
-from pipelines.job.source_texts import Key, Mark, SourceText, Wanted, cut, read_texts
+from pipelines.job.source_texts import Key, SourceText, Wanted, cut, marks_of, read_texts
 from pipelines.quality.answer_features import answer_probability
 from pipelines.quality.gold import GoldProduct
 from pipelines.quality.scoring import Answer, judge
@@ -114,7 +114,7 @@ def _product(
     answers.sort(key=lambda answer: _doubt(answer[0]))
     shown = None
     if fields is not None:
-        marks = _marks([item for _, item in answers], fields)
+        marks = marks_of(fields, [map(stored_evidence, item["evidence"] or ()) for _, item in answers])
         shown = tuple(FieldText(name, cut(each.text, marks[name])) for name, each in fields.items() if each.text)
     return SampledProduct(
         source_file=row["source_file"],
@@ -148,13 +148,10 @@ def _value(item: Row, is_boolean: bool, verdict: tuple[str | None, bool | None])
     evidence = item["evidence"]
     looked_for = item["status"] == "value" and evidence is not None and not is_boolean
     places = tuple(TextPlace(each["field"], each["start"], each["end"], each["match"]) for each in evidence or ())
-    probability = item["probability"]
-    if probability is None:  # an older run
-        probability = answer_probability(item["num_tokens"], item["logprob_mean"])
     return SampledValue(
         **{name: item[name] for name in _AS_STORED},
         text=shortened(item["value_raw"], _MAX_TEXT),
-        probability=probability,
+        probability=answer_probability(item),
         places=places if looked_for else None,
         normal=normal_form(item),
         replaced=tuple(
@@ -173,17 +170,6 @@ def _value(item: Row, is_boolean: bool, verdict: tuple[str | None, bool | None])
 def _doubt(value: SampledValue) -> tuple[bool, float]:
     """Return a sort key: values by ascending certainty, then absent answers likewise."""
     return value.status == "absent", -1.0 if value.certainty is None else value.certainty
-
-
-def _marks(items: Sequence[Row], fields: Mapping[str, SourceText]) -> dict[str, list[Mark]]:
-    """Return the marks of the values, by field."""
-    marks: dict[str, list[Mark]] = {name: [] for name in fields}
-    for index, item in enumerate(items):
-        for place in item["evidence"] or ():
-            field = fields.get(place["field"])
-            if field is not None and (mark := field.mark(stored_evidence(place), index)) is not None:
-                marks[place["field"]].append(mark)
-    return marks
 
 
 def _shards_of(plan: Plan, keys: set[Key]) -> set[int]:

@@ -16,7 +16,7 @@ from hpd_core import Attribute, CategorySchema, Record, RecordResult, Value
 from pipelines.catalog.html_text import shown_record
 from pipelines.config.catalog_input import HtmlMode
 from pipelines.job.run import Run
-from pipelines.job.source_texts import MATCHES, Mark, SourceText, Wanted, cut, read_texts
+from pipelines.job.source_texts import MATCHES, Mark, SourceText, Wanted, cut, marks_of, read_texts
 from pipelines.job.table_rows import find_places
 from pipelines.quality.answer_features import answer_probability
 from pipelines.store.layer import Layer
@@ -84,14 +84,11 @@ def seen_forms(attribute: Attribute, rows: Sequence[Row]) -> tuple[str, ...]:
 
 def _answer(rows: Sequence[Row], attribute: Attribute) -> dict[str, Any]:
     first = rows[0]
-    probability = first["probability"]
-    if probability is None:
-        probability = answer_probability(first["num_tokens"], first["logprob_mean"])
     return {
         "status": first["status"],
         "items": [_item(row, attribute) for row in rows] if first["status"] != "absent" else [],
         "confidence": _known(first["confidence"]),
-        "probability": _known(probability),
+        "probability": _known(answer_probability(first)),
         "decision": first["decision"],
     }
 
@@ -116,12 +113,7 @@ def _item(row: Row, attribute: Attribute) -> dict[str, Any]:
 
 
 def _fields(fields: Mapping[str, SourceText], rows: Sequence[Row]) -> list[dict[str, Any]]:
-    marks: dict[str, list[Mark]] = {name: [] for name in fields}
-    for index, row in enumerate(rows):
-        for place in row["evidence"] or ():
-            field = fields.get(place["field"])
-            if field is not None and (mark := field.mark(stored_evidence(place), index)) is not None:
-                marks[place["field"]].append(mark)
+    marks = marks_of(fields, [map(stored_evidence, row["evidence"] or ()) for row in rows])
     return [
         {"name": name, "segments": list(_segments(field.text, marks[name]))}
         for name, field in fields.items()

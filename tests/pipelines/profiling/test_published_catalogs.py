@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import gzip
 import io
-import json
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from rich.console import Console
 from typer.testing import CliRunner
@@ -27,13 +23,10 @@ from pipelines.job.preflight import plan_job
 from tests.pipelines.conftest import read_table
 from tests.pipelines.profiling.published import (
     Row,
-    amazon_reviews,
-    berkeley_objects,
     food_facts,
     write_food_csv,
     write_lines,
 )
-from tests.tables import table
 
 
 def init(path: Path) -> tuple[JobConfig, str, str]:
@@ -49,78 +42,6 @@ def record(config: JobConfig, row: Row) -> Record:
     found = to_record(row, "default", config.input, load_schemas(config.schemas))
     assert isinstance(found, Record), found
     return found
-
-
-@table("suffix", ["jsonl", "parquet"])
-def test_amazon_reviews_without_the_details_that_hold_the_answers(tmp_path: Path, suffix: str) -> None:
-    rows = amazon_reviews()
-    if suffix == "jsonl":
-        path = write_lines(tmp_path / "meta_All_Beauty.jsonl", rows)
-    else:  # as others pass it on: what differs from row to row as text
-        path = tmp_path / "meta.parquet"
-        texts = [{**row, "details": json.dumps(row["details"]), "price": str(row["price"])} for row in rows]
-        pq.write_table(pa.Table.from_pylist(texts), path)
-    config, text, printed = init(path)
-    assert (str(config.input.id), str(config.input.category)) == ("parent_asin", "main_category")
-    assert {name: str(each) for name, each in config.input.fields.items()} == {
-        "title": "title",
-        "features": "features",
-        "description": "description",
-    }
-    assert "# Left out, as they hold the answers: details" in text
-    assert "so called in the metadata of Amazon Reviews 2023" in text
-    assert not any("details" in line for line in text.splitlines() if "Left out" not in line)
-    assert "2 categories: All Beauty 12, Toys & Games 12" in printed
-    assert record(config, rows[0]) == Record(
-        "B0FAKE0000",
-        "All Beauty",
-        {
-            "title": rows[0]["title"],
-            "features": "Gentle on the skin\nBottle of 100 ml",
-            "description": "A light lotion for every day.\nMade in small lots.",
-        },
-    )
-
-
-def test_berkeley_objects_in_one_language(tmp_path: Path) -> None:
-    rows = berkeley_objects()
-    lines = write_lines(tmp_path / "listings_0.json", rows)
-    path = tmp_path / "listings_0.json.gz"  # as they are published
-    path.write_bytes(gzip.compress(lines.read_bytes()))
-    config, text, printed = init(path)
-    assert (str(config.input.id), str(config.input.category)) == ("item_id + domain_name", "product_type[0].value")
-    assert len({record(config, row).id for row in rows}) == len(rows)
-    assert {name: str(each) for name, each in config.input.fields.items()} == {
-        "title": "item_name[language_tag=en*|*].value",
-        "bullet points": "bullet_point[language_tag=en*|*].value",
-        "description": "product_description[language_tag=en*|*].value",
-    }
-    assert str(config.input.language) == "item_name[language_tag=en*|*].language_tag"
-    assert "3 categories: PILLOW 8, LAMP 8, CELLULAR_PHONE_CASE 8" in printed
-    left_out = next(line for line in text.splitlines() if "Left out" in line)
-    assert all(name in left_out for name in ("brand", "color", "material", "item_weight"))
-    others = next((line for line in text.splitlines() if "Could be read as well" in line), "")
-    assert "item_keywords.value" in others
-    assert not any(name in others for name in ("brand", "color", "material"))
-    english, german = record(config, rows[0]), record(config, rows[5])
-    assert english.fields == {
-        "language": "en_US",
-        "title": "Pillow cover number 0, soft",
-        "bullet points": "Pure cotton\nMachine washable",
-        "description": "Soft cover for every sofa.",
-    }
-    assert german.fields == {
-        "language": "de_DE",
-        "title": "Kissenbezug Nummer 5, weich",
-        "bullet points": "Reine Baumwolle",
-        "description": "",
-    }
-    # A shop without any English.
-    other = tmp_path / "german"
-    other.mkdir()
-    germans = [row | {"bullet_point": row["bullet_point"][:1]} for row in rows[5::6]]
-    config, _, _ = init(write_lines(other / "listings_1.json", germans * 4))
-    assert str(config.input.fields["title"]) == "item_name[language_tag=de*|*].value"
 
 
 def test_a_part_of_open_food_facts(tmp_path: Path) -> None:
@@ -158,13 +79,7 @@ def test_open_food_facts_in_both_exports(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "write", "rows", "categories"),
     [
-        pytest.param(
-            "meta.jsonl", write_lines, amazon_reviews(), {"All Beauty": 12, "Toys & Games": 12}, marks=pytest.mark.full
-        ),
-        ("listings_0.json", write_lines, berkeley_objects(), {"PILLOW": 8, "LAMP": 8, "CELLULAR_PHONE_CASE": 8}),
-        pytest.param(
-            "food.jsonl", write_lines, food_facts(), {"en:butter-biscuits": 12, "en:rusks": 12}, marks=pytest.mark.full
-        ),
+        ("food.jsonl", write_lines, food_facts(), {"en:butter-biscuits": 12, "en:rusks": 12}),
         pytest.param(
             "food.csv", write_food_csv, food_facts(), {"Butter biscuits": 12, "Rusks": 12}, marks=pytest.mark.full
         ),
