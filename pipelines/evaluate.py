@@ -53,7 +53,7 @@ _OPTIONS = {
     "--apply": {"apply", "calibration", "precision", "larger", "dry_run"},
     "--judge": {
         *("gold", "comparison", "by_attribute", "brief", "out", "limit", "seed"),
-        *("judge", "judge_set", "second_judge", "second_judge_set", "judge_cache"),
+        *("judge", "judge_set", "judge_cache"),
     },
 }
 """Options that each kind of work takes, beside --json."""
@@ -110,10 +110,6 @@ def evaluate(
     judge_set: Annotated[
         list[str] | None, typer.Option(metavar="KEY=VALUE", help="a key of the judge, such as model; may be repeated")
     ] = None,
-    second_judge: Annotated[str | None, typer.Option(help="another one, to see how far they agree")] = None,
-    second_judge_set: Annotated[
-        list[str] | None, typer.Option(metavar="KEY=VALUE", help="a key of the second judge; may be repeated")
-    ] = None,
     judge_cache: Annotated[
         str | None, typer.Option(help="local file of the judge's answers, if not in the run's folder")
     ] = None,
@@ -156,11 +152,13 @@ def evaluate(
             print_brief(console, evaluation) if brief else print_evaluation(console, evaluation, by_attribute)
         if judge is not None:
             # Imported here: who has no judge does without its client.
-            from pipelines.evaluating.judge_run import JudgeWishes, judge_and_print
+            from pipelines.evaluating.asking import judge_config
+            from pipelines.evaluating.judge_run import judge_and_print
 
-            judges = (judge, judge_set or (), second_judge, second_judge_set or ())
-            asks = JudgeWishes(*judges, limit, seed, judge_cache, out)
-            return judge_and_print(console, runs[0], asks, of_runs, by_attribute, summary if as_json else None)
+            asked_of = judge_config(judge, judge_set or (), "--judge")
+            beside = summary if as_json else None
+            options = {"limit": limit, "seed": seed, "cache": judge_cache, "out": out}
+            return judge_and_print(console, runs[0], asked_of, of_runs, by_attribute, beside, **options)
         if as_json:
             typer.echo(json.dumps(summary, ensure_ascii=False))
         return EXIT_CLEAN

@@ -1,10 +1,9 @@
-"""A judgement from beginning to end: draw products, ask one or two judges, store the result."""
+"""A judgement from beginning to end: draw products, ask the judge, store the result."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import typer
@@ -14,8 +13,8 @@ from pipelines.config.labelling import OpenAITeacherConfig
 from pipelines.console.exit_codes import EXIT_CLEAN, EXIT_INCOMPLETE
 from pipelines.console.terminal import SafeTable, printable, rows_table
 from pipelines.errors import UsageError
-from pipelines.evaluating.asking import AnswerCache, JudgeUsage, ask_judge, judge_config
-from pipelines.evaluating.judged_products import JudgeAgreement, draw_products, of_judges, with_exact_match
+from pipelines.evaluating.asking import AnswerCache, JudgeUsage, ask_judge
+from pipelines.evaluating.judged_products import JudgeAgreement, draw_products, with_exact_match
 from pipelines.evaluating.judgement import (
     AttributeJudgement,
     Judgement,
@@ -39,77 +38,52 @@ CACHE_NAME = "judge-answers.jsonl"
 Exact = dict[tuple[RowKey, str], bool]
 
 
-@dataclass(frozen=True, slots=True)
-class JudgeWishes:
-    """Options of a judgement.
+def judge_run(
+    uri: str,
+    config: OpenAITeacherConfig,
+    gold: str | None,
+    console: Console,
+    *,
+    limit: int | None,
+    seed: int,
+    cache: str | None,
+    out: str | None,
+) -> tuple[Judgement, str]:
+    """Judge the run and return the judgement and its place; with `gold`, only of its products.
 
-    Attributes:
-        judge, second: an endpoint or a YAML file; `changes`, `second_changes`: `key=value` for it.
+    Args:
         limit: number of products to judge; None for all.
         cache: the file of answers; None for `CACHE_NAME` in the run's folder.
         out: the file for the result; None for `RESULT_NAME` in the run's folder.
-    """
-
-    judge: str
-    changes: Sequence[str] = ()
-    second: str | None = None
-    second_changes: Sequence[str] = ()
-    limit: int | None = None
-    seed: int = 0
-    cache: str | None = None
-    out: str | None = None
-
-
-def judge_run(uri: str, wishes: JudgeWishes, gold: str | None, console: Console) -> tuple[Judgement, str]:
-    """Judge the run and return the judgement and its place; with `gold`, only of its products.
 
     Raises:
-        UsageError: there is no such run, a judge cannot be asked, or there is no text to judge by.
+        UsageError: there is no such run, the judge cannot be asked, or there is no text to judge by.
         RunError, BudgetError: the same command continues; answers so far are stored.
     """
-    config = judge_config(wishes.judge, wishes.changes, "--judge")
-    second_config = _second(wishes, config)
     side = Run.open_with_rows(uri)
-    cache = wishes.cache or _cache_beside(side.folder)
-    folder, name = _result_place(side.folder, wishes.out)
+    folder, name = _result_place(side.folder, out)
     exact = _exact(side, gold) if gold is not None else None
     among = None if exact is None else {key for key, _ in exact}
-    drawn = draw_products(side, wishes.limit, wishes.seed, among)
+    drawn = draw_products(side, limit, seed, among)
     if not drawn.products:
         raise UsageError(f"{uri}: there is no product to judge" + (f" of those in {gold}" if gold else ""))
-    with AnswerCache(cache) as answers:
+    with AnswerCache(cache or _cache_beside(side.folder)) as answers:
         judged = ask_judge(config, drawn.products, answers, console)
-        second = None if second_config is None else ask_judge(second_config, drawn.products, answers, console)
     score = judge_score(judged, drawn.products)
-    second_score = None if second is None else judge_score(second, drawn.products)
     judgement = Judgement(
         run=uri,
         gold=gold,
         num_products=drawn.num_products,
         num_drawn=len(drawn.products) + len(drawn.without_text),
-        seed=wishes.seed,
+        seed=seed,
         without_text=drawn.without_text,
-        notes=[*drawn.notes, *undecided_notes(each for each in (score, second_score) if each is not None)],
+        notes=[*drawn.notes, *undecided_notes(score)],
         judge=score,
-        second=second_score,
         exact=None if exact is None else with_exact_match(judged.classes, exact),
-        same_class=None if second is None else of_judges(judged.classes, second.classes, right_or_wrong=False),
-        right_or_wrong=None if second is None else of_judges(judged.classes, second.classes, right_or_wrong=True),
-        verdicts=verdict_lines(drawn.products, judged, second),
+        verdicts=verdict_lines(drawn.products, judged),
     )
     folder.write(name, json.dumps(judgement.to_dict(), ensure_ascii=False, indent=1).encode())
     return judgement, folder.describe(name)
-
-
-def _second(wishes: JudgeWishes, first: OpenAITeacherConfig) -> OpenAITeacherConfig | None:
-    if wishes.second is None:
-        if wishes.second_changes:
-            raise UsageError("--second-judge-set goes with --second-judge")
-        return None
-    config = judge_config(wishes.second, wishes.second_changes, "--second-judge")
-    if config.model == first.model and config.request == first.request and config.system == first.system:
-        raise UsageError(f"--second-judge: it is the judge itself ({config.model}); name another model")
-    return config
 
 
 def _cache_beside(run: Folder) -> str:
@@ -138,16 +112,17 @@ def _exact(side: Run, gold: str) -> Exact:
 def judge_and_print(
     console: Console,
     run: str,
-    wishes: JudgeWishes,
+    config: OpenAITeacherConfig,
     gold: str | None,
     by_attribute: bool,
     beside: Mapping[str, Any] | None,
+    **wishes: Any,
 ) -> int:
     """Judge and print. Returns exit code 3 if some products could not be asked about. Raises as `judge_run`.
 
     `beside`: further content of the last line of JSON; None: no such line.
     """
-    judgement, place = judge_run(run, wishes, gold, console)
+    judgement, place = judge_run(run, config, gold, console, **wishes)
     print_judgement(console, judgement, place, by_attribute)
     if beside is not None:
         typer.echo(json.dumps({**beside, "judge": judgement.summary()}, ensure_ascii=False))
@@ -167,11 +142,8 @@ def print_judgement(console: Console, judgement: Judgement, place: str, by_attri
     if judgement.without_text:
         _say(console, f"not judged, their text cannot be read back: {_named(judgement.without_text)}")
     _print_score(console, judgement.judge, by_attribute)
-    if judgement.second is not None:
-        _print_score(console, judgement.second, by_attribute)
-    _print_agreement(console, "With exact match, right or wrong", judgement.exact, "exact match")
-    _print_agreement(console, "With the second judge, right or wrong", judgement.right_or_wrong, "second judge")
-    _print_agreement(console, "With the second judge, the class", judgement.same_class, "second judge")
+    if judgement.exact is not None:
+        _print_agreement(console, judgement.exact)
     _say(console, f"All verdicts: {place}")
 
 
@@ -228,9 +200,8 @@ def _f1(score: AttributeJudgement) -> str:
     return f"{score.rates.f1:.3f}" if score.rates is not None else "-"
 
 
-def _print_agreement(console: Console, title: str, agreement: JudgeAgreement | None, other: str) -> None:
-    if agreement is None:
-        return
+def _print_agreement(console: Console, agreement: JudgeAgreement) -> None:
+    title = "With exact match, right or wrong"
     if agreement.share is None:
         _say(console, f"{title}: no answer was judged by both")
         return
@@ -240,7 +211,7 @@ def _print_agreement(console: Console, title: str, agreement: JudgeAgreement | N
     _say(console, f"{title}: {agreement.num_answers:,} answers, {alike}{said}")
     for pair in agreement.pairs:
         if pair.judge != pair.other:
-            _say(console, f"  judge: {pair.judge}, {other}: {pair.other}: {pair.number:,}")
+            _say(console, f"  judge: {pair.judge}, exact match: {pair.other}: {pair.number:,}")
 
 
 def _usage(usage: JudgeUsage) -> str:

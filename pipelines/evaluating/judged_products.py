@@ -133,7 +133,7 @@ Answers = Mapping[RowKey, Mapping[str, Class | None]]
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """Number of answers with this class by the judge and that one by the other."""
+    """Number of answers with this verdict by the judge and that one by exact match."""
 
     judge: str
     other: str
@@ -142,7 +142,7 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class JudgeAgreement:
-    """Agreement of two judgements, the judge's first.
+    """Agreement of the judge with exact match.
 
     Attributes:
         share: share of equally judged answers, with its 95% interval (Wilson's, as if answers of one product were
@@ -176,19 +176,6 @@ def with_exact_match(classes: Answers, exact: Mapping[tuple[RowKey, str], bool])
         for name, found in answers.items()
         if found is not None and (key, name) in exact
     )
-
-
-def of_judges(first: Answers, second: Answers, *, right_or_wrong: bool) -> JudgeAgreement:
-    """Compare two judges on the answers that both decide: the same class, or right or wrong alike."""
-    pairs = (
-        (found, other)
-        for key, answers in first.items()
-        for name, found in answers.items()
-        if found is not None and (other := second.get(key, {}).get(name)) is not None
-    )
-    if right_or_wrong:
-        return JudgeAgreement.of((_word(found in RIGHT), _word(other in RIGHT)) for found, other in pairs)
-    return JudgeAgreement.of(pairs)
 
 
 def _word(is_right: bool) -> str:

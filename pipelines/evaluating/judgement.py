@@ -1,4 +1,4 @@
-"""Result of one judge or two for a run: LLM-F1, counts, agreement and costs, as data."""
+"""Result of a judge for a run: LLM-F1, counts, agreement and costs, as data."""
 
 from __future__ import annotations
 
@@ -60,7 +60,6 @@ class Judgement:
         num_products: number of products that could be drawn; `num_drawn` were.
         without_text: ids of drawn products whose text cannot be read back.
         exact: agreement of the judge with exact match, if there is gold.
-        same_class, right_or_wrong: agreement of the two judges.
         verdicts: a line per product.
     """
 
@@ -72,17 +71,13 @@ class Judgement:
     without_text: Sequence[str]
     notes: Sequence[str]
     judge: JudgeScore
-    second: JudgeScore | None
     exact: JudgeAgreement | None
-    same_class: JudgeAgreement | None
-    right_or_wrong: JudgeAgreement | None
     verdicts: Sequence[dict[str, Any]]
 
     @property
     def num_unanswered(self) -> int:
-        """Number of products that a judge could not be asked about."""
-        scores = [self.judge, *([self.second] if self.second is not None else [])]
-        return sum(len(names) for score in scores for names in score.unanswered.values())
+        """Number of products that the judge could not be asked about."""
+        return sum(map(len, self.judge.unanswered.values()))
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data for JSON."""
@@ -115,35 +110,31 @@ def judge_score(judged: Judged, products: Sequence[JudgedProduct]) -> JudgeScore
     )
 
 
-def undecided_notes(scores: Iterable[JudgeScore]) -> list[str]:
-    """Return a note on each judge with more undecided than decided answers, whose rates cover few answers or none."""
-    notes = []
-    for score in scores:
-        undecided, decided = len(score.undecided), sum(score.classes.values())
-        if undecided > decided:
-            notes.append(
-                f"{score.model} left {undecided:,} of {undecided + decided:,} answers undecided: the rates are of the "
-                f"other {decided:,} alone. See the reasons below; another model, or more max_output_tokens, may help"
-            )
-    return notes
+def undecided_notes(score: JudgeScore) -> list[str]:
+    """Return a note if more answers are undecided than decided, so that the rates cover few answers or none."""
+    undecided, decided = len(score.undecided), sum(score.classes.values())
+    if undecided <= decided:
+        return []
+    return [
+        f"{score.model} left {undecided:,} of {undecided + decided:,} answers undecided: the rates are of the other "
+        f"{decided:,} alone. See the reasons below; another model, or more max_output_tokens, may help"
+    ]
 
 
-def verdict_lines(products: Sequence[JudgedProduct], judged: Judged, second: Judged | None) -> list[dict[str, Any]]:
-    """Return a line per judged product: values, classes, and the second judge's classes."""
-    lines = []
-    for product in products:
-        if (classes := judged.classes.get(product.key)) is None:
-            continue
-        line = {
+def verdict_lines(products: Sequence[JudgedProduct], judged: Judged) -> list[dict[str, Any]]:
+    """Return a line per judged product: values and classes."""
+    return [
+        {
             "product_id": product.product_id,
             "category": product.category,
             "source_file": product.key.source_file,
             "source_row": product.key.source_row,
             "values": product.values,
-            "classes": classes,
+            "classes": judged.classes[product.key],
         }
-        lines.append(line if second is None else {**line, "second": second.classes.get(product.key)})
-    return lines
+        for product in products
+        if product.key in judged.classes
+    ]
 
 
 def _counts(found: Iterable[Class | None]) -> list[int]:
