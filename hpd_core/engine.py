@@ -22,8 +22,9 @@ from hpd_core.json_schema.schema_reader import SchemaLimits, as_mapping, read_sc
 from hpd_core.models import description, loading, steering
 from hpd_core.models.loading import Weights
 from hpd_core.parallel.group import Group
-from hpd_core.requests.calls import CompletionFuture, ExtractionFuture, OpenBranch, Trunk, refuse_verbatim
+from hpd_core.requests.calls import CompletionFuture, ExtractionFuture, OpenBranch, Trunk, refuse_constrained
 from hpd_core.requests.exclusive_rounds import ExclusiveRounds
+from hpd_core.requests.implied_choice import add_implied
 from hpd_core.requests.prompt_builder import PromptBuilder, TextLeft
 from hpd_core.requests.request_queue import Request, RequestQueue
 from hpd_core.requests.results import Completions, RecordResults
@@ -133,12 +134,16 @@ class Engine(Extractor):
     ) -> ExtractionFuture:
         """Queue the records; see `Extractor.submit`. A callback of the future must not wait for the engine."""
         if (problem := self.config.why_not_verbatim) is not None:
-            refuse_verbatim(schemas, problem)
+            refuse_constrained(schemas, problem)
         # A job has thousands of others.
         of_records = {record.category for record in records if isinstance(record.category, str)} & schemas.keys()
         if any(schemas[category].rivals for category in of_records):
-            return ExclusiveRounds(self._ask, records, schemas, document_ids, wanted).start()
-        return self._ask(records, schemas, document_ids, wanted)
+            future = ExclusiveRounds(self._ask, records, schemas, document_ids, wanted).start()
+        else:
+            future = self._ask(records, schemas, document_ids, wanted)
+        if any(schemas[category].has_implied for category in of_records):
+            future = add_implied(future, records, schemas, wanted, self._builder.open_trunk, self.complete)
+        return future
 
     def _ask(
         self,

@@ -34,6 +34,7 @@ ValueStatus = Literal["value", "absent", "truncated", "invalid", "error"]
 Choice = Literal["scored", "beam", "greedy"]
 
 
+_MOST_IMPLIED = 64
 _CANONICAL = json.JSONEncoder(sort_keys=True, ensure_ascii=False, separators=(",", ":"))
 
 
@@ -95,6 +96,10 @@ class Attribute(Frozen):
     shares_text_with: tuple[str, ...] = Field(
         default=(), description="of one that is exclusive: names of others that may have the same place, all the same"
     )
+    implied: bool = Field(
+        default=False,
+        description="of an enum: its value may be concluded where the text does not state it; one is always chosen",
+    )
     max_value_tokens: int | None = Field(
         default=None,
         ge=1,
@@ -143,6 +148,10 @@ class Attribute(Frozen):
             raise ValueError(f"attribute {self.name!r} is an enum and needs a non-empty list 'values'")
         if self.type != "enum" and self.values is not None:
             raise ValueError(f"attribute {self.name!r} lists 'values' but its type is {self.type!r}, not 'enum'")
+        if self.implied and (self.type != "enum" or self.multiple or len(self.values or ()) > _MOST_IMPLIED):
+            raise ValueError(
+                f"attribute {self.name!r} is 'implied', which is for an enum of one value among at most {_MOST_IMPLIED}"
+            )
         seen: dict[str, str] = {}
         for label in (member.label for member in self.values or ()):
             if (earlier := seen.get(label.strip())) is not None:
@@ -153,7 +162,9 @@ class Attribute(Frozen):
 
     @model_serializer(mode="wrap")
     def _leave_out_defaults(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return _without_unset(handler(self), "id", "plausible", "verbatim", "shares_text_with", "aliases", "path")
+        return _without_unset(
+            handler(self), "id", "plausible", "verbatim", "shares_text_with", "implied", "aliases", "path"
+        )
 
     @property
     def is_exclusive(self) -> bool:
@@ -177,10 +188,11 @@ class Attribute(Frozen):
 
     @cached_property
     def definition(self) -> str:
-        """Hash of everything that the model reads of it, and whether it is copied: what is known of the answers to one
+        """Hash of everything that the model reads of it, and of how it is chosen: what is known of the answers to one
         attribute does not hold for another of the same name."""
         data = self.model_dump(mode="json", include={"name", "description", "type", "unit", "multiple"})
-        return content_hash({**data, **({"verbatim": True} if self.verbatim else {}), "labels": self.labels})
+        chosen = {key: True for key in ("verbatim", "implied") if getattr(self, key)}
+        return content_hash({**data, **chosen, "labels": self.labels})
 
     @property
     def is_closed(self) -> bool:
@@ -230,6 +242,11 @@ class CategorySchema(Frozen):
 
     def __hash__(self) -> int:
         return hash(self.hash)
+
+    @property
+    def has_implied(self) -> bool:
+        """Whether an attribute may be concluded."""
+        return any(attribute.implied for attribute in self.attributes)
 
     @cached_property
     def rivals(self) -> Mapping[str, frozenset[str]]:

@@ -37,7 +37,7 @@ from hpd_core.requests.calls import (
     ExtractionMetrics,
     Refusal,
     answer_in_turn,
-    refuse_verbatim,
+    refuse_constrained,
     refused_result,
     schema_of,
 )
@@ -115,7 +115,7 @@ class AutoregressiveBaseline(Extractor):
         if wanted is not None:
             raise ValueError("the baseline writes whole answers: all attributes or none")
 
-        refuse_verbatim(schemas, "is for decoding 'hpd': " + _NOT_VERBATIM)
+        refuse_constrained(schemas, "is for decoding 'hpd': " + _NOT_VERBATIM)
 
         def work(metrics: ExtractionMetrics) -> list[RecordResult]:
             try:

@@ -236,13 +236,14 @@ def not_text(record: Record) -> Refusal | None:
     return None
 
 
-def refuse_verbatim(schemas: Mapping[str, CategorySchema], problem: str) -> None:
-    """Raise ValueError, with the problem, if an attribute is verbatim."""
+def refuse_constrained(schemas: Mapping[str, CategorySchema], problem: str) -> None:
+    """Raise ValueError, with the problem, if an attribute is verbatim or implied."""
     for schema in schemas.values():
         for attribute in schema.attributes:
-            if attribute.verbatim:
+            if attribute.verbatim or attribute.implied:
+                what = "verbatim" if attribute.verbatim else "implied"
                 raise ValueError(
-                    f"attribute {attribute.name!r} of category {schema.category!r} is verbatim, which {problem}"
+                    f"attribute {attribute.name!r} of category {schema.category!r} is {what}, which {problem}"
                 )
 
 

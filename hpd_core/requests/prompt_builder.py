@@ -247,6 +247,12 @@ class PromptBuilder:
             found += sorted(prompts, key=lambda prompt: prompt.layout.num_tokens)
         return found, refusals
 
+    def open_trunk(self, schema: CategorySchema) -> tuple[Trunk, list[str]]:
+        """Return the trunk of a category's records, without a document, and the texts of its attributes' keys."""
+        prefix, suffix = render_frame(self._config.prompt, schema, self._segments.tokenizer, stacked=False)
+        trunk = Trunk(prefix, "", (*suffix, Piece(texts.single_header(), True)))
+        return trunk, self._segments.decode(self._keys(schema))
+
     def grow(self, number: int, trunk: Trunk, branches: Sequence[OpenBranch]) -> list[Prompt]:
         """Return the prompts of a trunk, by its number in a call.
 

@@ -230,7 +230,7 @@ def schema_warnings(config: JobConfig, schemas: Mapping[str, CategorySchema]) ->
 
     Raises `UsageError` if no product of any category can be decoded.
     """
-    refuse_verbatim(config, schemas)
+    refuse_constrained(config, schemas)
     asked = {attribute.name for schema in schemas.values() for attribute in schema.attributes}
     if unknown := config.input.copied.keys() - asked:
         raise UsageError(f"input.copied: no category of {config.schemas} has {', '.join(map(repr, sorted(unknown)))}")
@@ -250,8 +250,8 @@ def schema_warnings(config: JobConfig, schemas: Mapping[str, CategorySchema]) ->
     return list(_shown(problems))
 
 
-def refuse_verbatim(config: JobConfig, schemas: Mapping[str, CategorySchema]) -> None:
-    """Raise `UsageError` if an attribute is verbatim and a model of the job cannot copy."""
+def refuse_constrained(config: JobConfig, schemas: Mapping[str, CategorySchema]) -> None:
+    """Raise `UsageError` if an attribute is verbatim or implied, and a model of the job writes what it likes."""
     engines = [("engine", config.engine)]
     if config.cascade is not None:
         engines.append(("cascade.engine", config.cascade.engine))
@@ -262,10 +262,10 @@ def refuse_verbatim(config: JobConfig, schemas: Mapping[str, CategorySchema]) ->
         f"{each.name!r} of {schema.category!r}"
         for schema in schemas.values()
         for each in schema.attributes
-        if each.verbatim
+        if each.verbatim or each.implied
     )
     if problems and (attribute := next(named, None)) is not None:
-        raise UsageError(f"{config.schemas}: attribute {attribute} is verbatim. {problems[0]}")
+        raise UsageError(f"{config.schemas}: attribute {attribute} is verbatim or implied. {problems[0]}")
 
 
 def _shown(problems: Sequence[object]) -> Iterator[str]:

@@ -25,7 +25,7 @@ def test_a_job_that_cannot_copy_refuses_to(tmp_path: Path) -> None:
         ({"engine": {"constrain_values": False}}, "engine: it is a constraint"),
         ({"decoding": "ar"}, "decoding: 'ar' writes what it likes"),
     ):
-        with pytest.raises(UsageError, match=f"attribute 'x' of 'A' is verbatim. {message}"):
+        with pytest.raises(UsageError, match=f"attribute 'x' of 'A' is verbatim or implied. {message}"):
             schema_warnings(parse_config(JobConfig, job | changes, "job.yaml"), load_schemas(path))
     assert schema_warnings(parse_config(JobConfig, job, "job.yaml"), load_schemas(path)) == []
     with pytest.raises(UsageError, match=r"engine\.strings 'verbatim' is for decoding: hpd"):
