@@ -101,7 +101,7 @@ def instructor_ways(address: str, model: str) -> Ways:
         assert len(judged) == 2
         return order
 
-    for mode in ("TOOLS", "TOOLS_STRICT", "JSON_SCHEMA", "RESPONSES_TOOLS", "JSON", "MD_JSON"):
+    for mode in ("TOOLS", "TOOLS_STRICT", "JSON_SCHEMA", "JSON", "MD_JSON"):
         yield f"`{mode}`", lambda mode=mode: create(Order, mode)  # type: ignore[misc]
     yield "`create_partial`", partial
     yield "`Iterable` with a field that may be missing", lambda: list(create(list[Note]))
