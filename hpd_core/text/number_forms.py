@@ -86,6 +86,8 @@ MAX_WORD = 40  # characters looked at before a number
 _WITH_UNIT = re.compile(r"(?<!\w)\d\w*\Z")
 _ONE_LETTER = re.compile(r"(?<![^\W\d_])[^\W\d_]\.\Z")
 _TIMES_SIGN = "xX×хХ*✕✖"
+_BEFORE_SIZE = re.compile(rf"\d(?P<unit>[^\W\d_]{{1,3}}?)[{_TIMES_SIGN}]\Z")  # "30cmx" before 45cm
+_BEHIND_SIZE = re.compile(rf"(?P<unit>[^\W\d_]{{1,3}}?)[{_TIMES_SIGN}]\d[\d.,]*(?P=unit)")
 _UNSPACED = re.compile("[぀-ヿ㐀-鿿฀-๿]")
 # Money without cents: "1.500,-".
 _NO_CENTS = re.compile(r"[.,](?:[-–—]{1,2})(?!\w)")
@@ -182,8 +184,9 @@ def _is_in_name(plain: str, start: int, end: int) -> bool:
     ):
         return True
     if before.isalpha() and not _UNSPACED.match(before) and before not in "Øø":
+        size = _BEFORE_SIZE.search(plain, max(0, start - MAX_WORD), start)
         is_times = before in _TIMES_SIGN and not plain[start - 2 : start - 1].isalpha()
-        if not is_times:
+        if not is_times and (size is None or not plain.startswith(size["unit"], end)):
             return True
     is_hyphen = before == "-" and plain[start - 2 : start - 1].isalpha() and not _UNSPACED.match(plain[start - 2])
     # "10cm-12cm" is not a name: there is a number with its unit.
@@ -193,7 +196,9 @@ def _is_in_name(plain: str, start: int, end: int) -> bool:
         if _ORDINAL.match(plain, end):
             return True
         word = re.match(r"[^\W\d_]+(?=\d)", plain[end : end + 20])
-        return word is not None and word.group() not in _TIMES_SIGN and not _UNSPACED.match(word.group())
+        if word is None or word.group() in _TIMES_SIGN or _BEHIND_SIZE.match(plain, end):
+            return False
+        return not _UNSPACED.match(word.group())
     return behind == "-" and re.match(r"-[A-Za-z]{1,4}\d", plain[end : end + 8]) is not None
 
 

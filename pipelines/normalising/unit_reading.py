@@ -64,6 +64,7 @@ _LENGTH = r"(?:[\"″”]|(?:in|inch|inches|cm|mm)\.?)"
 _SIDE = re.compile(rf"{NUMBER}\s?({_LENGTH}?)(\s?[WDHLwdhl])\b")
 _SIDES = re.compile(rf"{_SIDE.pattern}(?:\s?(?:{TIMES}|by)\s?{_SIDE.pattern})+")
 _TIMES = re.compile(rf"{TIMES}|by")
+_TIGHT_SIZE = re.compile(rf"\A([^\W\d_]{{1,3}}?)(?={TIMES}\d[\d.,]*\1)")  # 30cmx45cm
 _LENGTH_BEHIND = re.compile(rf"[{SPACES}]?{_LENGTH}(?!\w)")
 _THOUSANDS = re.compile(r"[kK](?:[ -](?=[^\W\d_])|\s?(?=\())")
 _NOT_IN_THOUSANDS = frozenset({"temperature", "time", "length", "mass"})
@@ -252,7 +253,7 @@ def _named(text: str, start: int, end: int, own: OwnNames) -> UnitFound | None:
 
 def quantity_at(number: Fraction, before: str, after: str, own: OwnNames) -> Quantity:
     """Return the number between two texts with its unit; without one if it is bare."""
-    before, after, is_bare = _without_side_letters(before, after)
+    before, after, is_bare = _without_side_letters(before, _TIGHT_SIZE.sub(r"\1 ", after))
     if is_bare:
         return Quantity(number)
     if number < 1000 and (thousands := _THOUSANDS.match(after)):  # 3000 are kelvins

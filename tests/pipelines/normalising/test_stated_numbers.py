@@ -58,6 +58,7 @@ def test_numbers_with_a_unit_of_the_kind_are_stated_once_for_an_amount(parts: li
         ("-10...40 V", {"Voltage": ("-10", "40")}),
         ("850 mm and 855 mm", {"Length": ("850", "855")}),
         ('poster 24"x36"', {"Length": ("24", "36")}),
+        ("mat 30cmx45cm", {"Length": ("30", "45")}),
         ("rug 5'x7' in red", {"Length": ("5", "7")}),
         ("pin 8 ± 0.1 mm", {"Length": ("8", "0.1")}),
         ("5 +/- 0.2 kg", {"Weight": ("5", "0.2")}),
