@@ -176,7 +176,7 @@ def test_commands_are_found() -> None:
         *("bench/reproduce.sh", "cluster/nightly.sh", "configs/demo.yaml"),
     ):
         assert found[name], name
-    behind_submit = ["--config", "configs/catalog.yaml", "--set", "output=s3://bucket/run", "--set", "actors.max=8"]
+    behind_submit = ["--config", "configs/catalog.yaml", "--set", "output=s3://bucket/run"]
     assert ("pipelines.extract", behind_submit) in found["docs/s3-and-clusters.md"]
     assert ("hpd.evaluate", ["RUN_A", "RUN_B"]) in found["README.md"], "in running text"
     assert found["cluster/kubernetes/rayjob.yaml"][0][1][::2] == ["--config", "--set"], "folded in YAML"

@@ -78,7 +78,7 @@ def run_core(job: PlannedJob) -> CoreRun:
     """Read the catalog, load the engine, then take the time of one `extract`."""
     config = job.config
     records = read_records(job)
-    num_threads = config.actors.num_threads or max(1, num_cpus() // config.actors.max)
+    num_threads = config.actors.num_threads or max(1, num_cpus() // config.actors.most())
     torch.set_num_threads(num_threads)
     try:
         with load_engine(config) as engine:

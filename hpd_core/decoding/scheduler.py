@@ -162,6 +162,10 @@ class Scheduler:
         turn = self._next_in_turn()
         if not self.running and self._prefix_cohort is None:
             self._give_up_what_never_fits(turn[0])
+        num_near = self.limits.max_prompts_per_cohort
+        if self._prefix_cohort is None:  # what the next cohort lacks is computed beside this one
+            near = (prompt for prompt in turn[:num_near] if self._common.missing(prompt) == prompt.prefix_key)
+            max_tokens -= sum({prompt.prefix_key: prompt.layout.num_prefix_tokens for prompt in near}.values())
         ready = self._ready(turn, max_tokens)
         if ready:
             self._turn = None
@@ -172,8 +176,7 @@ class Scheduler:
             del self._waiting[prompt]
             self._common.admit(prompt)
         if self._prefix_cohort is None:
-            num_near = self.limits.max_prompts_per_cohort - len(ready)
-            self._compute_for(turn[len(ready) :], num_near, max_tokens)
+            self._compute_for(turn[len(ready) :], num_near - len(ready), max_tokens)
 
     def _ready(self, turn: Sequence[Prompt], max_tokens: int) -> list[tuple[Prompt, PrefixCache | None]]:
         """Return those of the next prompts that can run now, each with the cached prefix that it attends to."""
@@ -213,15 +216,14 @@ class Scheduler:
         """Start computing the prefixes that these prompts wait for.
 
         Texts are computed for all of them while there is room, so that many are in one step. Prefixes of categories are
-        computed only for the nearest prompts: they evict others.
+        computed only for the nearest prompts, and as many as are kept together: they evict others.
         """
         wanted: dict[Any, tuple[Prompt, PrefixCache | None]] = {}
-        num_prefixes = 0
-        most_prefixes = self.limits.max_cached_prefixes
-        if not prompts or self._common.missing(prompts[0]) is None:
-            most_prefixes = 0
+        near: set[Any] = set()
         num_free = self.limits.max_cached_tokens - self._num_cached() - self._common.num_slots(self.running)
         for number, prompt in enumerate(prompts):
+            if number < num_near:
+                near.add(prompt.prefix_key)
             key = self._common.missing(prompt)
             if key is None or key in wanted:
                 continue
@@ -232,14 +234,13 @@ class Scheduler:
                 if (num_free < 0 or max_tokens < 0) and (wanted or self.running):
                     break
                 wanted[key] = bare, before
-            elif number < num_near and num_prefixes < most_prefixes:
+            elif number < num_near and len(near) <= self.limits.max_cached_prefixes:
                 if needed := self._common.slots_of_new_prefix:
                     alone = not wanted and not self.running
                     has_room = self._common.make_room(needed - num_free, self.running, at_any_rate=alone)
                     if not has_room and not alone:
                         break
                     num_free = max(num_free, needed) - needed
-                num_prefixes += 1
                 wanted[key] = self._common.to_compute(key, prompt)
         if wanted:
             bare_prompts, before_them = zip(*wanted.values(), strict=True)

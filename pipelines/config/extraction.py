@@ -137,8 +137,8 @@ class JobConfig(Section):
         """Key for which one process is not enough; None if it is."""
         pools = {"": self.actors} if self.cascade is None else {"": self.actors, "cascade.": self.cascade.actors}
         for place, actors in pools.items():
-            if actors.max > 1:
-                return f"{place}actors.max"
+            if actors.most() > 1:
+                return f"{place}actors.{'min' if actors.max == 'auto' else 'max'}"
             if actors.num_gpus is not None:
                 return f"{place}actors.num_gpus"
         return None

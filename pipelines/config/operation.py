@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import Field, field_validator, model_validator
 
 from hpd_core import EngineConfig
+from hpd_core.config import AutoCount
 from hpd_core.plain_data import Section
 
 
@@ -34,7 +35,10 @@ class ActorConfig(Section):
     """The pool of engines: between `min` and `max` actors, each with one engine."""
 
     min: int = Field(1, ge=1, description="actors kept from the start")
-    max: int = Field(1, ge=1, description="actors at most")
+    max: AutoCount = Field(
+        "auto",
+        description="actors at most; 'auto': one for each GPU that there is or that Ray adds, without GPUs `min`",
+    )
     num_gpus: float | None = Field(
         None,
         ge=0,
@@ -54,9 +58,13 @@ class ActorConfig(Section):
 
     @model_validator(mode="after")
     def _check_range(self) -> ActorConfig:
-        if self.min > self.max:
+        if self.min > self.most():
             raise ValueError(f"min ({self.min}) must not be above max ({self.max})")
         return self
+
+    def most(self, room: int = 1) -> int:
+        """Return the number of actors at most; with 'auto' as many as GPUs have room for."""
+        return max(self.min, room) if self.max == "auto" else self.max
 
 
 class RetryConfig(Section):

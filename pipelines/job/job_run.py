@@ -122,6 +122,11 @@ def _wants_ray(job: PlannedJob, ledger: Ledger, committed: Collection[int], cons
     config = job.config
     if os.environ.get("RAY_ADDRESS") or config.cascade is not None or config.needs_ray is not None:
         return True
+    if config.actors.max == "auto" and config.engine.device != "cpu":
+        import torch  # takes seconds, and an engine in this process imports it anyway
+
+        if torch.cuda.device_count() >= 2 * config.engine.tensor_parallel:
+            return True
     # A record that kills its process is found by others that survive it.
     tries = {shard: count for shard, count in ledger.num_tries_without_end().items() if shard not in committed}
     if max(tries.values(), default=0) <= config.retries.max_attempts:

@@ -150,14 +150,14 @@ def engine_place(job: JobContext) -> EnginePlace:
     node: Mapping[str, float] = nodes[0] if nodes else {}
     taken: Mapping[str, float] = context.get_assigned_resources()  # type: ignore[no-untyped-call]
     # As many engines as the CPUs of this node hold, of the job's and of a cascade's other model.
-    num_engines = sum(pool.max for pool in pools)
-    reserved = sum(pool.max * pool.num_cpus for pool in pools)
+    num_engines = sum(pool.most() for pool in pools)
+    reserved = sum(pool.most() * pool.num_cpus for pool in pools)
     num_engines = max(1, min(num_engines, int(num_engines * node.get("CPU", 0.0) / reserved + 1e-6)))
     gpus, all_gpus = taken.get("GPU", 0.0), node.get("GPU", 0.0)
     share = min(1.0, gpus / all_gpus) if gpus and all_gpus else 1 / num_engines
     # A container may see more CPUs than its node has by Ray's count.
     cpus = min(num_cpus(), max(1, int(node["CPU"]))) if node.get("CPU") else num_cpus()
-    threads = job.config.actors.num_threads or max(1, cpus // num_engines)
+    threads = job.config.actors.num_threads or max(1, cpus // round(1 / share))
     return EnginePlace(share, threads, ids)
 
 
@@ -186,13 +186,15 @@ def resource_note(*pools: tuple[ActorConfig, float]) -> str | None:
             f"one comes, the job waits for ever."
         )
     num_cpus = resources.get("CPU", 0.0)
-    reserved = sum(actors.max * actors.num_cpus for actors, _ in pools)
+    reserved = sum(actors.most() * actors.num_cpus for actors, _ in pools)
     if num_cpus and reserved > num_cpus - 0.5:
         return (
             f"Note: actors.max x actors.num_cpus = {reserved:g} reserves all {num_cpus:g} CPUs of the cluster as it is "
             f"now. Reading and writing need one too: if the cluster does not grow, the job waits for ever."
         )
-    taken = sum(num_gpus * actors.max for actors, num_gpus in pools)
+    if any(actors.max == "auto" for actors, _ in pools):
+        return None
+    taken = sum(num_gpus * actors.most() for actors, num_gpus in pools)
     idle = resources.get("GPU", 0.0) - taken
     if not taken or idle < max(1.0, num_gpus):
         return None

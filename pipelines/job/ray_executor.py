@@ -40,7 +40,7 @@ class RayExecutor(LocalExecutor):
         from pipelines.job.ray_cluster import num_gpus_per_actor, ray_cluster, resource_note
 
         models = [self._config] if self._config.cascade is None else [self._config, larger_model(self._config)]
-        with ray_cluster(sum(model.actors.max * model.actors.num_cpus for model in models)):
+        with ray_cluster(sum(model.actors.most() * model.actors.num_cpus for model in models)):
             if (note := resource_note(*((model.actors, num_gpus_per_actor(model)) for model in models))) is not None:
                 console.print(note)
             # As at the start: a cluster that has lost its last GPU for now gets another.

@@ -106,7 +106,8 @@ def _actors(config: JobConfig, job: JobContext, num_gpus: float) -> dict[str, An
     """Return the `map_batches` options for a pool of engines of the model that `config` names."""
     pool = ray.data.ActorPoolStrategy(
         min_size=config.actors.min,
-        max_size=config.actors.max,
+        # Without a bound, Ray grows the pool with the cluster.
+        max_size=None if config.actors.max == "auto" and num_gpus else config.actors.most(),
         max_tasks_in_flight_per_actor=config.actors.max_in_flight * 2,
         max_concurrent_calls_per_actor=config.actors.max_in_flight,
         enable_true_multi_threading=True,

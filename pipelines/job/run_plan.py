@@ -124,7 +124,7 @@ def make_plan(
         limit=limit,
         files=planned_files(files),
         shards=plan_shards(
-            *(files, config.shards, row_tokens, config.actors.max, limit, only),
+            *(files, config.shards, row_tokens, config.actors.most(), limit, only),
             is_spread=is_spread,
             num_shards=num_shards,
         ),

@@ -37,9 +37,6 @@ engine:
   dtype: auto                  # float32 for answers that are equal to the last bit
   answer_threshold: 0.4        # a less likely answer is null: fewer made-up values (not with 'ar')
 
-actors:
-  min: 1
-  max: 1                       # engines; on a cluster one a GPU
 max_dead_letter_share: 0.01    # more dead letters than this: exit code 3
 """
 

@@ -121,8 +121,8 @@ class Planner:
             return forecast(config, costs, 0)
         of_larger = read_costs(costs.uri, "--pilot" if is_pilot else "--from-run", 2, is_pilot=is_pilot)
         self._larger_engine = of_larger.engine
-        first = forecast(config, costs, cascade.actors.max)
-        larger = forecast(larger_model(config), of_larger, config.actors.max)
+        first = forecast(config, costs, cascade.actors.most())
+        larger = forecast(larger_model(config), of_larger, config.actors.most())
         return with_larger(first, larger, cascade.below, costs)
 
     def _rows(self) -> tuple[dict[str, int], int]:

@@ -90,7 +90,7 @@ def _engines_per_node(config: JobConfig, measured: Mapping[str, Any], num_others
         return max(1, int(known.gpu_count / (gpus or config.engine.tensor_parallel)))
     share = measured.get("node_share")
     on_cpu = measured.get("gpu_type") is None
-    return config.actors.max + num_others if on_cpu or not share else max(1, round(1 / share))
+    return config.actors.most() + num_others if on_cpu or not share else max(1, round(1 / share))
 
 
 @dataclass(frozen=True, slots=True)

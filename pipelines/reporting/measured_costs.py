@@ -207,6 +207,7 @@ def forecast_of(
     measured = min(1.0, busy / (billed - load)) if billed > load and not is_pilot else UTILISATION
     decoded = sum(row["num_products"] - (row["num_carried"] or 0) for row in metrics)
     new = sum(count for name, count in rows.items() if name not in sampled)
+    price = planned_price(config, metrics, num_others)
     return Forecast(
         basis="pilot" if is_pilot else "earlier run",
         source=costs.uri,
@@ -223,8 +224,8 @@ def forecast_of(
         load_seconds=_load_seconds(metrics),
         utilisation=measured if utilisation is None else utilisation,
         utilisation_source="set" if utilisation is not None else "assumed" if is_pilot else "measured",
-        engines=config.actors.max,
-        price=planned_price(config, metrics, num_others),
+        engines=config.actors.most(1 if metrics[0]["gpu_type"] is None else price.engines_per_node),
+        price=price,
         categories=[
             CategoryForecast(name, rows[name], sampled.get(name, 0), hours.scaled(1 / 3600), name in pooled)
             for name, hours in zip(sorted(rows), found.by_category, strict=True)
@@ -293,6 +294,7 @@ def on_other_machine(
     return replace(
         forecast,
         device=gpu.name,
+        engines=config.actors.most(forecast.price.engines_per_node),
         measured_on=forecast.device,
         work_hours=forecast.work_hours.scaled(factor),
         prefix_hours=forecast.prefix_hours * factor,

@@ -274,7 +274,7 @@ METRIC_COLUMNS = (
     Column(
         "price_per_hour",
         pa.float64(),
-        "of the engine: its machine's price by its share of the GPUs; of one without, by `actors.max`, or by "
+        "of the engine: its machine's price by its share of the GPUs; of one without, by the pool's size, or by "
         "as many engines as its CPUs hold. Null where the price is not known",
     ),
     Column("price_source", pa.string(), "where the price is from"),

@@ -44,7 +44,7 @@ def load(folder: Path, document: Any, *overrides: str) -> JobConfig:
         ),
         (["input.fields=[title, title]"], "'input.fields': a column is listed twice"),
         (["input.path=[]"], "'input.path': at least one path is needed"),
-        (["actors.min=3"], "'actors': min (3) must not be above max (1)"),
+        (["actors.min=3", "actors.max=1"], "'actors': min (3) must not be above max (1)"),
         (["shards.ramp=[2]"], "'shards.ramp': every factor must be above 0 and at most 1"),
         (["input.path='  '"], "'input.path': a path is empty"),
         (["input.path=5"], "'input.path': a list is needed (got 5)"),

@@ -181,7 +181,7 @@ def nodes_at_work(output: Path) -> set[str]:
 def test_nodes_come_with_the_work_survive_a_loss_and_go(workplace: Workplace, cluster: GrowingCluster) -> None:
     workplace.write_jsonl("c.jsonl", products(400))
     engine = workplace.document()["engine"] | {"max_prompts_per_cohort": 1, "max_value_tokens": 30}
-    actors = {"min": 1, "max": 2 * GPUS, "num_gpus": 1, "num_cpus": 1, "num_threads": 1}
+    actors = {"min": 1, "num_gpus": 1, "num_cpus": 1, "num_threads": 1}
     shards, cost = {"target_tokens": 300, "ramp": []}, {"usd_per_hour": 10.0}
     config = workplace.write_config(engine=engine, actors=actors, shards=shards, cost=cost)
     output = workplace.folder / "out"

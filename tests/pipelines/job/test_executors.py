@@ -69,6 +69,10 @@ def test_what_the_job_needs_decides(workplace: Workplace, monkeypatch: pytest.Mo
     assert chosen() is LocalExecutor
     assert chosen(executor="ray") is RayExecutor
     assert chosen(actors={"max": 2}) is RayExecutor
+    with monkeypatch.context() as machine:
+        machine.setattr("torch.cuda.device_count", lambda: 2)
+        assert chosen(engine={}) is RayExecutor, "an engine for each GPU"
+        assert chosen(engine={}, actors={"max": 1}) is LocalExecutor
     for number in range(7):
         assert chosen() is LocalExecutor
         attempt = ledger.begin_try(3, 1, Span(0, 1))

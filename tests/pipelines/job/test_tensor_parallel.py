@@ -62,7 +62,7 @@ def test_an_engine_that_had_too_little_memory_comes_back_smaller(
 def test_an_actor_takes_as_many_gpus_of_a_node_as_share_its_model(on_ray: Workplace) -> None:
     on_ray.write_parquet("a.parquet", products(12))
     engine = {"dtype": "float32", "device": "cpu", "tensor_parallel": 2, "max_value_tokens": 6}
-    config = on_ray.write_config(engine=engine, actors={"num_threads": 1})
+    config = on_ray.write_config(engine=engine, actors={"max": 1, "num_threads": 1})
     done = subprocess.run(
         [sys.executable, "-c", ON_A_NODE_OF_EIGHT, "--config", str(config)],
         env={**os.environ, "PYTHONPATH": str(ROOT)},

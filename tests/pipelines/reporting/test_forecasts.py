@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.config.operation import CostConfig
+from pipelines.config.operation import ActorConfig, CostConfig
 from pipelines.errors import UsageError
 from pipelines.job.prices import price_table
 from pipelines.reporting.forecast import Interval, Price, deadlines
@@ -70,6 +70,8 @@ def test_the_price_is_the_configurations_else_what_was_billed() -> None:
     assert (unknown.usd_per_hour, unknown.instance_type) == (None, "mine")
     own = planned_price(job(instance_type="mine", usd_per_hour=32.0), metrics)
     assert own.usd_per_hour == pytest.approx(2.0), "a machine without GPUs is shared by actors.max engines"
+    auto = job(instance_type="g6e.48xlarge").model_copy(update={"actors": ActorConfig()})
+    assert auto.actors.most(planned_price(auto, []).engines_per_node) == 8, "a whole machine"
     on_gpus = [{"gpu_type": "NVIDIA X", "node_share": 0.125}]
     assert planned_price(job(usd_per_hour=32.0), on_gpus).usd_per_hour == pytest.approx(4.0), (
         "as the pilot's engine was"
